@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use args::Command;
 #[cfg(target_os = "linux")]
 use commands::{calibrate, host, record};
-use commands::{check, compare, evidence, explain, import, list, qemu, replay, scoreboard, sweep, timeline, walkers};
+use commands::{check, compare, evidence, explain, import, list, qemu, replay, schema, scoreboard, sweep, timeline, walkers};
 use print::terminal::{self, Terminal};
 use runs::queue;
 
@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Some(Command::Qemu(args)) => qemu::command(args, stop),
         Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
+        Some(Command::Schema(args)) => schema::command(args),
         Some(Command::Explain(args)) => explain::command(args, stop),
         Some(Command::Evidence(args)) => evidence::command(args, &simulator, stop),
         Some(Command::Walkers(args)) => walkers::command(args, &simulator, stop),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// About a recording. What the source did not say is `None` or empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metadata {
     /// The command that was recorded.
     pub command: Option<String>,
@@ -57,6 +58,7 @@ impl Metadata {
 
 /// Events that were lost before they could be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Loss {
     /// The CPU, where the source names it.
     pub cpu: Option<u32>,
@@ -68,6 +70,7 @@ pub struct Loss {
 
 /// Lines that could not be used. Nothing is dropped without being counted here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Damage {
     /// Lines read.
     pub lines: u64,
@@ -86,6 +89,7 @@ pub struct Damage {
 
 /// The first line of one kind of damage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FirstDamage {
     /// Line number, from 1.
     pub line: u64,

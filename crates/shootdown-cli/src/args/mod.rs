@@ -83,6 +83,8 @@ pub enum Command {
     Timeline(TimelineArgs),
     /// List the workloads, machines and designs
     List(ListArgs),
+    /// Print the JSON Schema of what a command prints with --json
+    Schema(SchemaArgs),
     /// Explain why requests of one run went by IPI, by broadcast or to no other CPU, and what each method cost
     Explain(ExplainArgs),
     /// Print published tables beside simulated results, with errors on fitted and held-out rows
@@ -120,6 +122,15 @@ pub struct ListArgs {
     /// Print only JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `schema`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  shootdown schema compare\n  shootdown schema replay | jq .properties.victims")]
+pub struct SchemaArgs {
+    /// The command, for example `compare`
+    #[arg(value_name = "COMMAND")]
+    pub command: String,
 }
 
 /// Reads the command line. Help is as wide as prose on this terminal.

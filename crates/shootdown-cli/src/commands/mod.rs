@@ -14,6 +14,7 @@ pub mod qemu;
 #[cfg(target_os = "linux")]
 pub mod record;
 pub mod replay;
+pub mod schema;
 pub mod scoreboard;
 pub mod sweep;
 pub mod timeline;

@@ -1,17 +1,20 @@
 //! The JSON that programs read: a contract, so the keys and their order are fixed and a test holds them.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_sim::run::{RunResult, RunSpec};
 
+use super::kernel_counts::KernelCounts;
 use crate::published;
 use crate::runs::summary::{Comparison, p99, relative_error, shootdown};
 
-/// The document.
-#[derive(Debug, Serialize)]
-struct Document<'a> {
-    /// What to type for the same again.
+/// The runs of a comparison or of a measurement.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Document<'a> {
+    /// The command line that repeats the runs, every default written out. Absent of `host` and `qemu`.
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<String>,
+    /// One element for each workload, design, number of threads and seed.
     runs: Vec<Run<'a>>,
     /// Runs that Ctrl-C kept from ending; absent when all ended.
     #[serde(skip_serializing_if = "is_none")]
@@ -23,45 +26,62 @@ pub(crate) fn is_none(missing: &usize) -> bool {
     *missing == 0
 }
 
-/// One run; all numbers of what came out are null when it failed, and `error` says why.
-#[derive(Debug, Default, Serialize)]
+/// One run. The results of a failed run are null, and `error` says why it failed.
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct Run<'a> {
+    /// Its name.
     pub(crate) workload: &'a str,
+    /// The machine, with what `--set` and `--cpus` changed.
     pub(crate) target: String,
+    /// Name of the design.
     pub(crate) design: &'a str,
+    /// Number of threads.
     pub(crate) threads: usize,
+    /// Seed of this run.
     pub(crate) seed: u64,
+    /// Operations in the window.
     pub(crate) ops: Option<u64>,
+    /// Operations per second of virtual time, all threads together. Of `host` and QEMU, of real time.
     pub(crate) ops_per_s: Option<f64>,
-    /// Time that one operation takes its thread, waiting included, ns.
+    /// Time that one operation takes its thread, waiting included: threads / `ops_per_s`.
     pub(crate) time_per_op_ns: Option<f64>,
-    /// CPU time in invalidation, all CPUs, per operation, ns.
+    /// CPU time in invalidation, of requesters and interrupted CPUs, per operation.
     pub(crate) flush_cpu_per_op_ns: Option<f64>,
-    /// Median time of a flush that reaches other CPUs, ns.
+    /// Median time from the call of a flush that reaches other CPUs to its end. Null where none does.
     pub(crate) shootdown_p50_ns: Option<f64>,
-    /// Its 99th percentile, ns; `None` of few.
+    /// The 99th percentile of the same. Null of fewer than 20.
     pub(crate) shootdown_p99_ns: Option<f64>,
-    /// Half the width of the 95 % confidence interval of `ops_per_s`, as a share of it.
+    /// Half the 95 % confidence interval of `ops_per_s`, as a share of it.
     pub(crate) half_width: Option<f64>,
-    /// Why `ops_per_s` is no measurement.
+    /// Why `ops_per_s` is no measurement, or null.
     pub(crate) doubt: Option<&'static str>,
+    /// Interrupts sent per operation, one for each target.
     pub(crate) ipis_per_op: Option<f64>,
+    /// Interrupts taken per operation.
     pub(crate) interrupts_per_op: Option<f64>,
+    /// Share of CPU time spent on invalidation, 0 to 1.
     pub(crate) flush_share: Option<f64>,
+    /// Accesses through a translation that should have been gone.
     pub(crate) stale: Option<u64>,
+    /// Accesses that the oracle has checked.
     pub(crate) accesses_checked: Option<u64>,
+    /// Simulated events.
     pub(crate) events: Option<u64>,
-    pub(crate) host_seconds: Option<f64>,
+    /// Time that the run took on the host. The only nondeterministic field of a simulated run.
+    pub(crate) host_time_ns: Option<f64>,
+    /// The published rate of the real machine, operations per second.
     pub(crate) published: Option<f64>,
+    /// `ops_per_s` against `published`: (simulated - published) / published.
     pub(crate) relative_error: Option<f64>,
+    /// Why the run failed, or null.
     pub(crate) error: Option<&'a str>,
-    /// Of `trace:FILE`, events that the recording lost, which every number lacks; absent when there are none.
+    /// Of `trace:FILE`, events that the recording lost, which every number lacks. Absent when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost_events: Option<u64>,
-    /// What only the bare-metal kernel counts; absent elsewhere.
+    /// What only the bare-metal kernel counts. Absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) qemu: Option<serde_json::Value>,
-    /// Absent when none was recorded.
+    pub(crate) qemu: Option<&'a KernelCounts>,
+    /// Distributions of latencies. Absent when none was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) latencies: Vec<Distribution<'a>>,
 }
@@ -101,7 +121,7 @@ impl<'a> Run<'a> {
             stale: count(|result| result.stale),
             accesses_checked: count(|result| result.accesses_checked),
             events: count(|result| result.events),
-            host_seconds: number(|result| result.host_seconds),
+            host_time_ns: number(|result| result.host_seconds * 1e9),
             published,
             relative_error: published
                 .zip(result)
@@ -124,14 +144,20 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A distribution of latencies in virtual nanoseconds; a bucket is its upper edge and how many fell into it.
-#[derive(Debug, Serialize)]
+/// A distribution of latencies, in virtual time.
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Distribution<'a> {
+    /// What was timed.
     name: &'a str,
+    /// How many were timed.
     count: u64,
+    /// Median.
     p50_ns: f64,
+    /// 99th percentile.
     p99_ns: f64,
+    /// The longest.
     max_ns: f64,
+    /// Histogram: the upper edge of each bucket in ns, and how many fell into it.
     buckets: &'a [(f64, u64)],
 }
 
@@ -227,7 +253,7 @@ mod tests {
         "stale",
         "accesses_checked",
         "events",
-        "host_seconds",
+        "host_time_ns",
         "published",
         "relative_error",
         "error",

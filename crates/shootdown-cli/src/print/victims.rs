@@ -1,5 +1,6 @@
 //! Tables of what shootdowns interrupt: by CPU, by thread, and by the system call that sent them.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_trace::victims::{By, Group, Interruptions, Key, Victims};
 use std::collections::BTreeMap;
@@ -18,21 +19,28 @@ pub const TABLES: [(By, &str); 3] = [
 ];
 
 /// One group, for programs.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Line {
     /// The CPU, thread or system call.
     pub of: String,
+    /// Interrupts at it; of a system call, interrupts that it sent.
     pub interrupts: u64,
+    /// Of these, interrupts that reached a CPU after it had left the address space.
     pub spurious: u64,
+    /// The thread that sends most of them.
     pub top_sender: String,
+    /// How many it sends.
     pub top_sender_interrupts: u64,
 }
 
 /// All three tables, for programs.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Lines {
+    /// By the CPU that is interrupted, the most first.
     pub cpus: Vec<Line>,
+    /// By the thread that is interrupted; `(idle)` is a CPU that ran none.
     pub threads: Vec<Line>,
+    /// By the memory system call that sent the request, inferred from its time and pages.
     pub calls: Vec<Line>,
 }
 

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 
 /// What a recording can tell: a summary for whoever draws conclusions from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Coverage {
     /// Whether tasks can be told apart by process.
     pub processes: Processes,
@@ -32,6 +33,7 @@ pub struct Coverage {
 
 /// How often an event occurs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventCount {
     /// Name of the kernel's event.
     pub event: String,
@@ -41,6 +43,7 @@ pub struct EventCount {
 
 /// Where the processes of a recording's tasks come from. A process stands for an address space.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum Processes {
     /// The recording has the process number (Linux: tgid) of its tasks.
@@ -54,6 +57,7 @@ pub enum Processes {
 
 /// How sure processes are that were inferred.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rebuilt {
     /// Tasks that are not kernel threads.
     pub tasks: u64,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown_linux::work::Workload;
 use shootdown_sim::model::Model;
@@ -22,6 +23,7 @@ use crate::failure::{Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
+use crate::print::schema;
 use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan;
 use fit::Fitted;
@@ -228,25 +230,42 @@ fn words(model: &Model, facts: &[String], compared: &[(&Row, run::RunResult)], f
     text
 }
 
-/// A row, for programs.
-#[derive(Serialize)]
+/// A measurement of this machine beside the same on its model.
+#[derive(Serialize, JsonSchema)]
 struct Line<'a> {
+    /// Name of the workload.
     workload: &'a str,
+    /// Number of threads.
     threads: usize,
+    /// Operations per second that were measured.
     measured_ops_per_s: f64,
+    /// Operations per second on the model.
     simulated_ops_per_s: f64,
+    /// Simulated against measured: (simulated - measured) / measured.
     relative_error: f64,
+    /// Interrupts per operation that were measured. Null where the kernel does not count them.
     measured_interrupts_per_op: Option<f64>,
+    /// Interrupts per operation on the model.
     simulated_interrupts_per_op: f64,
+    /// Whether the model was fitted on this row.
     fitted: bool,
 }
 
+/// What was measured, beside what the fitted model predicts.
+#[derive(Serialize, JsonSchema)]
+struct Document<'a> {
+    /// Name of the model.
+    machine: &'a str,
+    /// One element for each workload and number of threads.
+    rows: Vec<Line<'a>>,
+}
+
+/// What `calibrate --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Document>("calibrate")
+}
+
 fn document(model: &Model, compared: &[(&Row, run::RunResult)], fitted: &[Fitted]) -> String {
-    #[derive(Serialize)]
-    struct Document<'a> {
-        machine: &'a str,
-        rows: Vec<Line<'a>>,
-    }
     let line = |(row, result): &(&Row, run::RunResult)| Line {
         workload: row.workload.name(),
         threads: row.threads,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown_check::scenario;
 use shootdown_check::subject::{self, Subject};
@@ -21,6 +22,7 @@ use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
 use crate::print::progress::Progress;
+use crate::print::schema;
 use crate::print::table::{Column, Grid, Tables};
 use crate::runs::catalog::CONTROL_DESIGN;
 use crate::runs::plan;
@@ -45,24 +47,39 @@ struct Explored {
     missing: Vec<Case>,
 }
 
-#[derive(Default, Serialize)]
+/// One race under one design on one memory model.
+#[derive(Default, Serialize, JsonSchema)]
 struct Line<'a> {
+    /// Name of the race.
     race: &'a str,
+    /// Name of the design.
     design: &'a str,
+    /// The memory model.
     memory: &'a str,
+    /// CPUs of the race.
     cpus: usize,
+    /// Different states that were reached.
     states: u64,
+    /// Runs from the start of the race.
     runs: u64,
+    /// Steps of the longest run.
     depth: usize,
     /// Whether every order was gone through: neither random, nor cut off, nor with a bound on preemptions.
     complete: bool,
-    /// The bound on preemptions.
+    /// The bound on preemptions in a run, or null.
     preemptions: Option<u32>,
+    /// The rule that was broken and how, or null.
     broken: Option<String>,
-    host_seconds: f64,
+    /// Time that the exploration took on the host.
+    host_time_ns: f64,
     /// Whether Ctrl-C kept it from ending, and nothing is known; absent elsewhere.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
+}
+
+/// What `check --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Vec<Line>>("check")
 }
 
 /// Explores, or replays a counterexample, and returns the exit status: that of a bad run when a design other than the
@@ -291,7 +308,7 @@ fn lines(outcomes: &[Outcome], preemptions: Option<u32>) -> Vec<Line<'_>> {
             complete: outcome.report.complete && preemptions.is_none(),
             preemptions,
             broken: outcome.report.found.as_ref().map(|found| found.violation.to_string()),
-            host_seconds: outcome.seconds,
+            host_time_ns: outcome.seconds * 1e9,
             interrupted: false,
         })
         .collect()

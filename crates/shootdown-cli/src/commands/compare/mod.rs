@@ -4,12 +4,15 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use schemars::Schema;
+
 use crate::args::{CompareArgs, RunArgs};
 use crate::commands::qemu;
 use crate::commands::replay::workload;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::comparison;
 use crate::print::json;
+use crate::print::schema;
 use crate::print::output::{self, Destination, Kind};
 use crate::print::report;
 use crate::print::table::Tables;
@@ -196,6 +199,11 @@ fn title(comparison: &Comparison) -> String {
         }
     }
     title
+}
+
+/// What `compare --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<json::Document>("compare")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! The design `ideal` invalidates at once and for free. Where its rate is below a published one, the model is too slow
 //! in something other than invalidation, and no cost of an interrupt can repair the row.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_sim::run::DESIGN_PREFIX;
 
@@ -16,16 +17,23 @@ use crate::runs::catalog::IDEAL_DESIGN;
 const TOLERANCE: f64 = 0.02;
 
 /// A row whose published rate `ideal` does not reach.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Below<'a> {
+    /// The published table.
     table: &'a str,
+    /// Name of the workload.
     workload: &'a str,
+    /// The machine model.
     machine: &'a str,
     /// The design whose rate was published.
     design: &'a str,
+    /// Number of threads.
     threads: usize,
+    /// Whether each `madvise` drains the LRU batch under the LRU lock.
     lru_drain: bool,
+    /// Operations per second under `ideal`.
     ideal_ops_per_s: f64,
+    /// Operations per second that were published.
     published_ops_per_s: f64,
 }
 

@@ -1,5 +1,6 @@
 //! The evidence as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
 
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
 use super::floor::Below;
@@ -7,6 +8,7 @@ use super::text::errors;
 use super::{Line, distinct};
 use crate::commands::evidence::shape::Statement;
 use crate::print::number::median;
+use crate::print::schema;
 use crate::published::Published;
 use crate::runs::summary::relative_error;
 
@@ -27,15 +29,24 @@ pub(super) struct Findings<'a> {
     pub(super) missing: usize,
 }
 
-#[derive(Serialize)]
+/// Published measurements beside simulated ones. Times are virtual; numbers are medians where there are several runs.
+#[derive(Serialize, JsonSchema)]
 struct Document<'a> {
+    /// The command line that repeats the runs.
     command: &'a str,
+    /// One element for each published row, or for each row of `--rows`.
     rows: Vec<Row<'a>>,
+    /// One element for each machine.
     machines: Vec<Machine<'a>>,
+    /// Statements about the curves. Null when a run for them failed, and with `--rows`.
     shape: Option<Vec<Shape>>,
+    /// Rows whose published rate the design `ideal` does not reach; none in a sound model.
     floor: &'a [Below<'a>],
+    /// Accesses through a translation that should have been gone, of all runs.
     stale: u64,
+    /// Accesses that the oracle has checked, of all runs.
     accesses_checked: u64,
+    /// Runs that failed, and why.
     failures: &'a [String],
     /// Absent when every run ended.
     #[serde(skip_serializing_if = "crate::print::json::is_none")]
@@ -43,58 +54,95 @@ struct Document<'a> {
 }
 
 /// A published row; numbers in the unit of its metric.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Row<'a> {
+    /// The published table.
     table: &'a str,
+    /// Name of the workload.
     workload: &'a str,
+    /// The machine model.
     machine: &'a str,
+    /// Name of the design.
     design: &'a str,
+    /// Number of threads.
     threads: usize,
+    /// Whether each `madvise` drains the LRU batch under the LRU lock.
     lru_drain: bool,
+    /// Numbers that were different in this measurement, as `path=value`.
     set: &'a [String],
+    /// Of a ratio, the measurement that it is over.
     over: Option<Over<'a>>,
+    /// The unit of the row's numbers: `ops_per_s`, `ns_per_op`, `interrupts_per_op`, `idle_share` and `flush_share` (0
+    /// to 1), `seconds`, `time_ratio`, `rate_ratio`, `p50_ns` or `p99_ns`.
     metric: &'static str,
+    /// The published number.
     published: f64,
+    /// Whether the machine model was fitted on this row.
     fitted: bool,
+    /// The simulated number.
     simulated: Option<f64>,
+    /// `simulated` against `published`: (simulated - published) / published.
     relative_error: Option<f64>,
+    /// What plain interpolation between fitted rows predicts.
     interpolated: Option<f64>,
+    /// Why the row was not run, or null.
     not_run: Option<String>,
+    /// Where the number was published.
     source: &'a str,
 }
 
 /// What a ratio is over.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Over<'a> {
+    /// Name of the design.
     design: &'a str,
+    /// Number of threads.
     threads: usize,
+    /// Numbers that were different in it, where they are not those of the row. Absent where they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<&'a [String]>,
 }
 
 /// Errors on the rows of one machine that nothing was fitted on.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Machine<'a> {
+    /// The machine model.
     machine: &'a str,
+    /// Rows that the model was fitted on.
     fitted_rows: usize,
+    /// Rows that it was not fitted on.
     held_out_rows: usize,
+    /// Errors of the model on these. Null without any.
     model: Option<Errors>,
+    /// Errors of plain interpolation on these. Null without any.
     interpolation: Option<Errors>,
 }
 
 /// Absolute relative errors.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Errors {
+    /// Over how many rows.
     rows: usize,
+    /// The largest.
     worst: f64,
+    /// The median.
     median: f64,
 }
 
-#[derive(Serialize)]
+/// A statement about a curve.
+#[derive(Serialize, JsonSchema)]
 struct Shape {
+    /// What the simulation shows.
     found: String,
+    /// What is published.
     expected: &'static str,
+    /// Whether the two agree.
     met: bool,
+}
+
+/// What `evidence --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Document>("evidence")
 }
 
 pub(super) fn render(findings: Findings) -> String {

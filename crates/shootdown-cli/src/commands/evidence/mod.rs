@@ -13,6 +13,8 @@ mod runs;
 mod shape;
 mod text;
 
+pub use json::schema;
+
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 

@@ -1,78 +1,122 @@
 //! Why requests went the way they did as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
 
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown::{Costs, Reach};
 use shootdown_sim::os::Diary;
 use shootdown_sim::run::{Explanation, RunResult, RunSpec};
 
 use super::{Decision, calibrated, share, timed};
+use crate::print::schema;
 
-#[derive(Serialize)]
+/// Why the requests of one run went the way they did. Times are virtual.
+#[derive(Serialize, JsonSchema)]
 struct Document<'a> {
+    /// The command line that repeats the run.
     command: &'a str,
+    /// The run.
     run: crate::print::json::Run<'a>,
+    /// Whether the design chooses its way by costs.
     adaptive: bool,
+    /// Requests of the measured window, one element for each way.
     requests: Vec<Requests>,
+    /// The engine's cost estimate for each method. None when the design does not choose.
     costs: Vec<Believed>,
+    /// Counts from the start of the machine.
     counts: Counts,
+    /// Decisions about tags and thresholds, in order.
     decisions: Vec<Decided>,
+    /// Later decisions that were not kept.
     decisions_dropped: u64,
+    /// Of the requests that were timed, one element for each way.
     timed: Vec<Timed>,
 }
 
 /// The requests of the measured window that went one way.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Requests {
+    /// `local`, `interrupts` or `broadcast`.
     way: &'static str,
+    /// Requests that went this way.
     count: u64,
+    /// Share of all requests.
     share: f64,
-    /// Null where there were none, as the next two.
+    /// Mean time of the requester, waiting included. Null where there were none, as the next two.
     mean_ns: Option<f64>,
+    /// Median of the same.
     p50_ns: Option<f64>,
+    /// 99th percentile of the same.
     p99_ns: Option<f64>,
 }
 
 /// What the engine took the ways to cost; null what the machine does not have.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Believed {
+    /// `calibrated` (measured at start, if anything was) or `end`.
     when: &'static str,
+    /// An interrupt to one CPU.
     interrupt_ns: u64,
+    /// Each further CPU.
     interrupt_more_ns: u64,
+    /// What an interrupt takes from its target.
     disturbed_ns: u64,
+    /// A broadcast. Null where the machine has none.
     broadcast_ns: Option<u64>,
+    /// One page on the own CPU.
     page_ns: u64,
+    /// A whole tag on the own CPU.
     tag_ns: u64,
-    /// Null also where interrupts are cheaper for any number of CPUs.
+    /// Other CPUs from which on a request is broadcast. Null also where interrupts are cheaper for any number of CPUs.
     broadcast_from: Option<u64>,
 }
 
-/// From the start.
-#[derive(Serialize)]
+/// Requests and catch-ups from the start of the machine.
+#[derive(Serialize, JsonSchema)]
 struct Counts {
+    /// Requests that concerned no other CPU.
     local_only: u64,
+    /// Requests that interrupted.
     interrupting: u64,
+    /// Requests that were broadcast.
     broadcast_requests: u64,
+    /// Of the broadcast ones, those under every tag.
     any_tag: u64,
+    /// How often a CPU caught up page by page.
     caught_up_partly: u64,
+    /// How often a CPU caught up by a whole tag.
     caught_up_whole: u64,
 }
 
-#[derive(Serialize)]
+/// A decision about tags or thresholds.
+#[derive(Serialize, JsonSchema)]
 struct Decided {
+    /// When, since the machine started.
     at_ns: u64,
+    /// `promoting`, `promoted`, `tags-exhausted`, `demoting-shrunk`, `demoting-tags-short`, `demoting-dear`, `demoted`,
+    /// `roll-over` or `threshold-moved`.
     kind: &'static str,
+    /// CPUs that the space is active on.
     active: Option<u32>,
+    /// What its requests were expected to cost without a system-wide tag. Null where that was not the reason.
     without_tag_ns: Option<u64>,
+    /// What they were expected to cost with one. Null where that was not the reason.
     with_tag_ns: Option<u64>,
+    /// The decision in words.
     what: String,
 }
 
-#[derive(Serialize)]
+/// Requests that the engine timed; means.
+#[derive(Serialize, JsonSchema)]
 struct Timed {
+    /// `interrupts` or `broadcast`.
     way: &'static str,
+    /// How many were timed.
     count: usize,
+    /// What they were expected to cost.
     expected_ns: f64,
+    /// What they took.
     took_ns: f64,
+    /// CPUs that they reached.
     targets: f64,
 }
 
@@ -148,4 +192,9 @@ fn believed(when: &'static str, costs: &Costs, broadcast: bool) -> Believed {
         tag_ns: costs.tag_ns,
         broadcast_from: Some(costs.broadcast_from).filter(|&from| broadcast && from != u64::MAX),
     }
+}
+
+/// What `explain --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Document>("explain")
 }

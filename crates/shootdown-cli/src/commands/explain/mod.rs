@@ -6,6 +6,8 @@ mod decisions;
 mod json;
 mod page;
 
+pub use json::schema;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -8,12 +8,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use schemars::Schema;
 use shootdown_linux::cpus::{self, Machine};
 use shootdown_linux::work::{self, Measured, Workload};
 
 use crate::args::{HostArgs, MeasureArgs};
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
+use crate::print::schema;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::output;
 use crate::print::table::{Column, Grid, Tables};
@@ -335,7 +337,7 @@ fn document(rows: &[Row]) -> String {
         interrupts_per_op: per_op(run),
         stale: (run.checked > 0).then_some(run.stale),
         accesses_checked: (run.checked > 0).then_some(run.checked),
-        host_seconds: Some(run.seconds),
+        host_time_ns: Some(run.seconds * 1e9),
         ..json::Run::default()
     };
     let runs = rows.iter().flat_map(|row| {
@@ -345,4 +347,9 @@ fn document(rows: &[Row]) -> String {
             .map(move |(index, one)| run(row, index, one))
     });
     json::document(runs.collect())
+}
+
+/// What `host --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<json::Document>("host")
 }

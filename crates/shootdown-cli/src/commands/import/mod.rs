@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown_trace::victims::{VictimCounter, Victims};
 use shootdown_trace::{Coverage, Metadata, Reason, Summary, Survey, columns, text};
@@ -21,6 +22,7 @@ use crate::failure::{Failure, SUCCESS, unread};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
+use crate::print::schema;
 use crate::print::table::{Column, Grid, Tables};
 use crate::print::victims;
 
@@ -30,26 +32,42 @@ const TOP: usize = 8;
 /// Events between two looks at Ctrl-C.
 const LOOK_EVERY: u64 = 4096;
 
-/// The document for programs.
-#[derive(Serialize)]
-struct Document<'a> {
+/// What is in a recording, for programs.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Document<'a> {
+    /// The recording that was read; `(recorded)` of `record`.
     file: String,
+    /// The Parquet file that was written.
     output: String,
+    /// Events in it.
     events: u64,
-    seconds: f64,
+    /// From the first event to the last.
+    duration_ns: f64,
+    /// CPUs that events name.
     cpus_seen: u32,
+    /// Task switches.
     switches: u64,
+    /// Shootdown requests queued to another CPU.
     shootdowns: u64,
+    /// Flushes of TLB entries by the kernel's number for their reason: task switch, remote shootdown, local shootdown,
+    /// local flush of an address space, request sent to other CPUs, request at a CPU that had left the space.
     flushes_by_reason: [u64; 6],
+    /// What is known about the recording besides its events.
     metadata: &'a Metadata,
+    /// The processes with the most shootdowns, at most eight.
     processes: Vec<ProcessLine<'a>>,
 }
 
-#[derive(Serialize)]
+/// One process of a recording.
+#[derive(Serialize, JsonSchema)]
 struct ProcessLine<'a> {
+    /// Its number.
     process: u32,
+    /// Its name in the recording.
     name: &'a str,
+    /// Requests that its threads queued to other CPUs.
     shootdowns: u64,
+    /// Flushes of TLB entries while it ran, on all CPUs.
     flushes: u64,
 }
 
@@ -189,13 +207,19 @@ fn tell(
 }
 
 /// What is in a recording, and what its shootdowns interrupt.
-#[derive(Serialize)]
-struct Imported<'a, D> {
+#[derive(Serialize, JsonSchema)]
+struct Imported<'a> {
     /// What the recording can tell, and what not.
     coverage: &'a Coverage,
     #[serde(flatten)]
-    document: D,
+    document: Document<'a>,
+    /// What the shootdowns interrupt, by CPU, by thread and by system call.
     victims: victims::Lines,
+}
+
+/// What `import --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Imported>("import")
 }
 
 pub(crate) fn is_stdin(path: &Path) -> bool {
@@ -247,12 +271,12 @@ pub(crate) fn document<'a>(
     destination: &Destination,
     metadata: &'a Metadata,
     summary: &'a Summary,
-) -> impl Serialize + use<'a> {
+) -> Document<'a> {
     Document {
         file: place.to_string(),
         output: destination.shown(),
         events: summary.events,
-        seconds: summary.seconds(),
+        duration_ns: summary.seconds() * 1e9,
         cpus_seen: summary.cpus,
         switches: summary.switches,
         shootdowns: summary.shootdowns,

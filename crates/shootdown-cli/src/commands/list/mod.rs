@@ -1,5 +1,6 @@
 //! The `list` command: what can be named on the command line.
 
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown_sim::model::Model;
 use shootdown_sim::run;
@@ -8,52 +9,71 @@ use crate::args::ListArgs;
 use crate::failure::{Failure, SUCCESS};
 use crate::print::json;
 use crate::print::output;
+use crate::print::schema;
 use crate::print::terminal::{self, broken};
 use crate::runs::catalog::{self, Entry};
 
 /// Fewest columns of a description beside its name.
 const NARROWEST: usize = 40;
 
-#[derive(Debug, Serialize)]
+/// What can be named on the command line.
+#[derive(Debug, Serialize, JsonSchema)]
 struct Listing {
+    /// Workloads of this program.
     workloads: Vec<Line>,
+    /// Machine models of this program.
     machines: Vec<Line>,
+    /// Designs.
     designs: Vec<Line>,
+    /// Numbers of workloads, for `--set`.
     parameters: Vec<ParameterLine>,
+    /// Settings of designs, for `--set`.
     design_settings: Vec<SettingLine>,
 }
 
-#[derive(Debug, Serialize)]
+/// A workload, machine or design.
+#[derive(Debug, Serialize, JsonSchema)]
 struct Line {
+    /// Its name.
     name: String,
+    /// What it is.
     description: String,
+    /// CPUs of a machine. Absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpus: Option<usize>,
-    /// The instruction set of a machine.
+    /// The instruction set of a machine. Absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     arch: Option<&'static str>,
-    /// Whether a machine invalidates by broadcast.
+    /// Whether a machine invalidates by broadcast. Absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     broadcast: Option<bool>,
 }
 
 /// A number of a workload, for `--set`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct ParameterLine {
+    /// Its path.
     name: &'static str,
+    /// Its value unless another is set.
     default: f64,
+    /// Its least value.
     least: f64,
+    /// Its largest value.
     most: f64,
+    /// What it is.
     description: &'static str,
 }
 
 /// A setting of a design, for `--set`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct SettingLine {
+    /// Its path.
     name: &'static str,
+    /// The values that it can have.
     values: String,
+    /// What it is.
     description: &'static str,
-    /// Where it has an effect, if not under every design.
+    /// Where it has an effect. Absent where that is under every design.
     #[serde(skip_serializing_if = "Option::is_none")]
     read: Option<&'static str>,
 }
@@ -95,6 +115,11 @@ pub fn command(args: &ListArgs) -> Result<u8, Failure> {
         },
     )?;
     Ok(SUCCESS)
+}
+
+/// What `list --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Listing>("list")
 }
 
 fn lines(entries: impl Iterator<Item = Entry>) -> Vec<Line> {

@@ -13,12 +13,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use schemars::Schema;
 use shootdown::Design;
 use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine, NotDone};
 
 use crate::args::{Accel, CompareArgs, QemuArgs};
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
+use crate::print::schema;
 use crate::print::output;
 use crate::print::output::{Destination, Kind};
 use reading::Row;
@@ -302,6 +304,11 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     let page = || page::render(plan, &said, &rows);
     output::results(&text, plan.report.as_ref(), label, page, stop)?;
     Ok(if bad { BAD_RUN } else { SUCCESS })
+}
+
+/// What `qemu --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<json::Document>("qemu")
 }
 
 #[cfg(test)]

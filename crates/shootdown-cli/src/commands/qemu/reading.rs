@@ -1,10 +1,11 @@
 //! What a run of the kernel printed, read.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use shootdown_qemu::{Ended, Run};
 
 use super::TARGET;
 use crate::print::json;
+use crate::print::kernel_counts::KernelCounts;
 
 /// One run.
 #[derive(Debug)]
@@ -40,44 +41,7 @@ pub struct Line {
     pub accesses_checked: u64,
     /// What only this target has.
     #[serde(flatten)]
-    pub own: Own,
-}
-
-/// What only this target has.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Own {
-    cpus: Option<u64>,
-    icount: Option<f64>,
-    /// hardware, emulated, or none.
-    pub broadcast: String,
-    /// Broadcast instructions.
-    pub broadcasts_per_op: Option<f64>,
-    /// Interrupts that stand in for the broadcasts of hardware.
-    pub emulation_interrupts_per_op: Option<f64>,
-    faults_per_op: Option<f64>,
-    flushes_per_op: Option<f64>,
-    /// Of all CPUs.
-    pub instructions_per_op: Option<f64>,
-    /// Of the requester, for each flush.
-    pub requester_instructions: Option<f64>,
-    /// Of the target, for each interrupt.
-    pub target_instructions: Option<f64>,
-    /// Longest stretch, in instructions of its own CPU.
-    pub preemption_off_instructions: Option<f64>,
-    /// The same in instructions of all CPUs meanwhile.
-    preemption_off_machine: Option<f64>,
-    /// Longest stretch, in instructions of its own CPU.
-    pub interrupts_off_instructions: Option<f64>,
-    /// The same in instructions of all CPUs meanwhile.
-    interrupts_off_machine: Option<f64>,
-    promoted: Option<u64>,
-    demoted: Option<u64>,
-    /// Torture: interrupts taken.
-    pub interrupts: Option<u64>,
-    /// Torture: interrupts that stand in for broadcasts.
-    pub emulation_interrupts: Option<u64>,
-    /// Torture: how often what was done.
-    pub done: Option<serde_json::Map<String, serde_json::Value>>,
+    pub own: KernelCounts,
 }
 
 impl Row {
@@ -128,9 +92,9 @@ impl Row {
                 .filter(|_| line.is_some_and(|line| line.accesses_checked > 0))
                 .or(self.violation.then_some(1)),
             accesses_checked: line.map(|line| line.accesses_checked).filter(|&count| count > 0),
-            host_seconds: Some(self.seconds),
+            host_time_ns: Some(self.seconds * 1e9),
             error: self.problem.as_deref(),
-            qemu: line.map(|line| serde_json::to_value(&line.own).expect("plain data serializes")),
+            qemu: line.map(|line| &line.own),
             ..json::Run::default()
         }
     }

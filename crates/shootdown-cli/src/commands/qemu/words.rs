@@ -2,8 +2,9 @@
 
 use shootdown_qemu::{Clock, Version};
 
-use super::reading::{Own, Row};
+use super::reading::Row;
 use super::{Plan, TORTURE};
+use crate::print::kernel_counts::KernelCounts;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid, Tables};
 
@@ -143,7 +144,7 @@ fn workload(rows: &[Row]) -> Grid {
     grid(columns, rows, |row| {
         let line = row.line.as_ref()?;
         let per_op = |value: Option<f64>| value.map_or(UNKNOWN.to_owned(), number::per_operation);
-        let count = |of: fn(&Own) -> Option<f64>| {
+        let count = |of: fn(&KernelCounts) -> Option<f64>| {
             of(&line.own).map_or(UNKNOWN.to_owned(), |value| number::count(value.round() as u64))
         };
         Some(vec![

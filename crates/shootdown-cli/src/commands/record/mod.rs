@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown_linux::tracefs::{Error, Instance, Tracefs};
 use shootdown_linux::{cpus, launch};
@@ -27,6 +28,7 @@ use crate::failure::{BAD_RUN, Failure, INTERRUPTED, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
+use crate::print::schema;
 use crate::runs::target::quoted;
 use stream::{Closing, Live, Recorded};
 use watch::{End, Subject};
@@ -34,13 +36,18 @@ use watch::{End, Subject};
 /// Largest buffer of one CPU, MiB.
 const MOST_BUFFER_MIB: u64 = 4096;
 
-/// The document for programs.
-#[derive(Serialize)]
-struct Document<R: Serialize> {
+/// What was recorded.
+#[derive(Serialize, JsonSchema)]
+struct Document<'a> {
     #[serde(flatten)]
-    recording: R,
-    /// From the start of the command to its end.
-    command_seconds: Option<f64>,
+    recording: import::Document<'a>,
+    /// From the start of the command to its end. Null without a command, and where recording ended before it.
+    command_time_ns: Option<f64>,
+}
+
+/// What `record --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Document>("record")
 }
 
 /// Records.
@@ -231,7 +238,7 @@ fn tell(args: &RecordArgs, destination: &Destination, recorded: &Recorded, end: 
     let text = if args.json {
         json::pretty(&Document {
             recording: import::document("(recorded)", destination, metadata, summary),
-            command_seconds: took,
+            command_time_ns: took.map(|seconds| seconds * 1e9),
         })
     } else {
         let mut text = import::losses(metadata) + &import::words("recorded", metadata, summary);

@@ -1,5 +1,6 @@
 //! What a recording can tell and what not, and how well a replay of it predicts what the recorded kernel did.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_sim::model::Model;
 use shootdown_trace::Processes;
@@ -17,12 +18,17 @@ pub const LINUX: &str = "ipi-trim";
 const GOOD: f64 = 0.05;
 
 /// Predicted beside recorded, on a model of the recorded machine.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Fit {
+    /// The machine model.
     pub machine: String,
+    /// The design that does with a request what the recorded kernel does.
     pub design: &'static str,
+    /// Interrupts that were recorded.
     pub recorded: u64,
+    /// Interrupts that the replay makes.
     pub predicted: u64,
+    /// (predicted - recorded) / recorded. Null when nothing was recorded.
     pub error: Option<f64>,
     /// Requests to CPUs on which the recording had not shown the process: no replay can predict them.
     pub unpredictable: u64,

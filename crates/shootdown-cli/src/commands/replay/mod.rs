@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown_sim::model::Model;
 use shootdown_sim::replay::{ReplayResult, ReplaySpec, Scale, replay_recorded, validate};
@@ -30,6 +31,7 @@ use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
 use crate::print::progress::Progress;
+use crate::print::schema;
 use crate::print::table::Tables;
 use crate::print::victims::{self, Lines};
 use crate::runs::catalog;
@@ -48,42 +50,68 @@ const DIFFERENCES: &str = "What the recording does not say, and is inferred: whi
     out of idle is missing made it, and what CPUs had loaded before the first line. The kernel's own space takes a tag there, \
     and none here.";
 
-/// The document for programs.
-#[derive(Serialize)]
+/// A recorded program under several designs, on a simulated machine. Times are virtual.
+#[derive(Serialize, JsonSchema)]
 struct Document<'a> {
+    /// The command line that repeats the replay.
     command: &'a str,
+    /// The recording.
     file: String,
+    /// The machine, with what `--set` and `--cpus` changed.
     target: String,
+    /// How the program was spread over a larger machine (`--scale`).
     scale: String,
+    /// Seed of the run.
     seed: u64,
-    seconds: f64,
+    /// Length of the recording.
+    duration_ns: f64,
+    /// CPUs of the recording.
     recorded_cpus: usize,
+    /// What the recording holds.
     recorded: RecordedCounts,
-    /// Missing from every number in this document.
+    /// Events that the recording lost: they are missing from every number in this document.
     lost_events: u64,
+    /// What is known about the recording besides its events.
     metadata: &'a Metadata,
     /// What the recording can tell, and what not.
     coverage: &'a Coverage,
+    /// One element for each design.
     designs: &'a [Row],
+    /// What the recorded kernel did with the requests, beside what the replay predicts. Empty where program or machine
+    /// is not as recorded.
     predictions: &'a [Prediction],
-    /// On a model with as many CPUs as were recorded; empty without one.
+    /// How well the interrupts are predicted on each model with as many CPUs as were recorded. Empty without one.
     fits: &'a [limits::Fit],
-    /// What the recorded shootdowns interrupted.
+    /// What the recorded shootdowns interrupted, by CPU, by thread and by system call.
     victims: Lines,
     /// Replays that Ctrl-C kept from ending; absent when all ended.
     #[serde(skip_serializing_if = "json::is_none")]
     missing_runs: usize,
 }
 
-#[derive(Serialize)]
+/// What `replay --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Document>("replay")
+}
+
+/// Counts of the recording.
+#[derive(Serialize, JsonSchema)]
 struct RecordedCounts {
+    /// Flushes that the program requested.
     flushes: u64,
+    /// Requests queued to other CPUs.
     requests_queued: u64,
+    /// Of these, carried out there, the space being loaded.
     flushed_remotely: u64,
+    /// Of these, at CPUs that had left the space.
     at_cpus_that_had_left: u64,
+    /// Root loads at switches.
     root_loads: u64,
+    /// Of these, root loads with a flush.
     root_loads_with_flush: u64,
+    /// Switches that the recording does not have and that follow from others.
     inferred_switches: u64,
+    /// Address spaces.
     spaces: u64,
 }
 
@@ -202,7 +230,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             target: target.to_string(),
             scale: args.scale.to_string(),
             seed: args.seed,
-            seconds: recorded.seconds(),
+            duration_ns: recorded.seconds() * 1e9,
             recorded_cpus: recording.cpus(),
             recorded: RecordedCounts {
                 flushes: recorded.requests,

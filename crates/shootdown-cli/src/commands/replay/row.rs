@@ -1,15 +1,20 @@
 //! What a replay under one design comes to, and what was recorded, in the same numbers.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_sim::replay::{BYSTANDERS, DISTURBANCE, Hit, Quantiles, ReplayResult};
 use shootdown_trace::program::Recorded;
 
 /// A tail of latencies, ns.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Tail {
+    /// How many there are.
     pub count: u64,
+    /// Median.
     pub p50_ns: f64,
+    /// 99th percentile.
     pub p99_ns: f64,
+    /// The longest.
     pub max_ns: f64,
 }
 
@@ -25,14 +30,16 @@ impl From<Quantiles> for Tail {
 }
 
 /// Interrupts that hit one kind of CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Hits {
+    /// How many there are.
     pub interrupts: u64,
-    pub ms: f64,
+    /// CPU time that they took.
+    pub time_ns: f64,
 }
 
 /// Interrupts by whom they hit.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct HitBy {
     /// CPUs that ran the space concerned.
     pub concerned: Hits,
@@ -51,7 +58,7 @@ impl HitBy {
             let (interrupts, ns) = found.map_or((0, 0.0), |(_, hits)| (hits.count, hits.ns));
             Hits {
                 interrupts,
-                ms: ns * 1e-6,
+                time_ns: ns,
             }
         };
         HitBy {
@@ -64,8 +71,9 @@ impl HitBy {
 }
 
 /// One design.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
+    /// Name of the design.
     pub design: String,
     /// Flushes that threads asked for.
     pub flushes: u64,
@@ -73,29 +81,34 @@ pub struct Row {
     pub shootdowns: u64,
     /// Requests to other CPUs, one per CPU.
     pub requests_queued: u64,
+    /// Interrupts sent, one for each target.
     pub interrupts_sent: u64,
+    /// Interrupts taken.
     pub interrupts_taken: u64,
-    /// Interrupts sent against those of the recording, times the scale; `None` when it had none.
+    /// `interrupts_sent` against the recording, times the scale: -0.1 is a tenth fewer. Null when it had none.
     pub interrupts_change: Option<f64>,
-    /// CPU time lost, ms: the requesters', and that of CPUs which were interrupted.
-    pub requester_ms: f64,
-    pub victim_ms: f64,
+    /// CPU time of requesters in invalidation, waiting included.
+    pub requester_time_ns: f64,
+    /// CPU time that interrupts took from the CPUs that they hit.
+    pub victim_time_ns: f64,
     /// Both, as a share of the time of all CPUs that the program uses.
     pub lost_share: f64,
-    /// From the call of a flush that reached others to its proof.
+    /// From the call of a flush that reached other CPUs to its end. Null where none did.
     pub shootdown_latency: Option<Tail>,
-    /// Whom interrupts hit.
+    /// Which CPUs interrupts hit.
     pub hit: HitBy,
-    /// What one interrupt takes from what it interrupts.
+    /// Time that one interrupt takes from what it interrupts. Null without any.
     pub disturbance: Option<Tail>,
     /// The same of bystanders only.
     pub bystander_disturbance: Option<Tail>,
     /// Requests at bystanders: CPUs that ran another space, kernel code or nothing. Designs whose requests name no
     /// space (`adaptive`) know of those that were lazy only.
     pub bystanders_interrupted: u64,
-    /// How much longer the program takes than recorded.
+    /// How much longer than recorded the program takes, as a share.
     pub longer: f64,
+    /// Accesses through a translation that should have been gone.
     pub stale: u64,
+    /// Accesses that the oracle has checked.
     pub accesses_checked: u64,
     /// Events that the recording lost: they are missing from every number here.
     pub lost_events: u64,
@@ -124,8 +137,8 @@ impl Row {
             interrupts_sent: result.interrupts_sent,
             interrupts_taken: result.interrupts_taken,
             interrupts_change: (before > 0).then(|| result.interrupts_sent as f64 / before as f64 - 1.0),
-            requester_ms: result.requester_ns * 1e-6,
-            victim_ms: result.victim_ns * 1e-6,
+            requester_time_ns: result.requester_ns,
+            victim_time_ns: result.victim_ns,
             lost_share: if all_ns > 0.0 {
                 (result.requester_ns + result.victim_ns) / all_ns
             } else {
@@ -145,12 +158,15 @@ impl Row {
 }
 
 /// One thing that the replay predicts and the recording has.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Prediction {
+    /// What is counted.
     pub what: &'static str,
+    /// How many the recording has.
     pub recorded: u64,
+    /// How many the replay makes.
     pub predicted: u64,
-    /// Relative to what was recorded; `None` when that is nothing.
+    /// (predicted - recorded) / recorded. Null when nothing was recorded.
     pub error: Option<f64>,
 }
 

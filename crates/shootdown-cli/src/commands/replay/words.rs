@@ -54,10 +54,6 @@ fn tail(tail: Option<Tail>) -> [String; 3] {
     })
 }
 
-fn milliseconds(ms: f64) -> String {
-    number::time(ms * 1e6)
-}
-
 /// What the row of the recording is called, whose counts are multiplied as the program is.
 fn recorded_times(times: u64) -> String {
     if times == 1 {
@@ -89,8 +85,8 @@ pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> Grid {
             count(row.interrupts_sent),
             row.interrupts_change
                 .map_or(UNKNOWN.to_string(), number::signed_percent),
-            at_least(milliseconds(row.requester_ms), lost),
-            at_least(milliseconds(row.victim_ms), lost),
+            at_least(number::time(row.requester_time_ns), lost),
+            at_least(number::time(row.victim_time_ns), lost),
             number::percent(row.lost_share),
             number::percent(row.longer),
         ]
@@ -177,7 +173,7 @@ pub fn hits(rows: &[Row]) -> Grid {
         let mut cells = vec![row.design.clone()];
         for hits in [hit.concerned, hit.bystanders] {
             cells.push(number::count(hits.interrupts));
-            cells.push(milliseconds(hits.ms));
+            cells.push(number::time(hits.time_ns));
         }
         let [_, p99, longest] = tail(row.bystander_disturbance);
         cells.extend([p99, longest]);

@@ -1,6 +1,7 @@
 //! One cell of the scoreboard: the rates of the designs beside each other, and what lies between `adaptive` and the
 //! limit.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_sim::model::{Arch, Model};
 use shootdown_sim::run::{RunResult, RunSpec};
@@ -23,43 +24,55 @@ pub(super) struct Plan {
 }
 
 /// What came out at one place.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Cell {
     #[serde(flatten)]
     pub place: Place,
+    /// Sockets of the machine.
     pub sockets: usize,
     /// Operations per second of the judged design.
     pub adaptive: f64,
-    /// The best preset and its rate.
+    /// The best preset.
     pub best: String,
+    /// Its operations per second.
     pub best_ops_per_s: f64,
-    /// Share of the best preset.
+    /// `adaptive` as a share of the best preset.
     pub of_best: f64,
-    /// Two standard errors of that share; where each design ran several times.
+    /// Two standard errors of that share. Null where each design ran once.
     pub noise: Option<f64>,
-    /// Share of the limit.
+    /// `adaptive` as a share of the limit, `ideal`.
     pub of_ideal: Option<f64>,
-    /// Share of what waiting for broadcasts leaves of the limit; see [`waited_for`].
+    /// `adaptive` as a share of what waiting for broadcasts leaves of the limit.
     pub of_waited_for: Option<f64>,
     /// The limit as a multiple of `ipi`.
     pub ideal_of_ipi: Option<f64>,
-    /// Multiple of `ipi`.
+    /// `adaptive` as a multiple of `ipi`.
     pub of_ipi: Option<f64>,
-    /// Share of the better of `ipi` and `broadcast`.
+    /// `adaptive` as a share of the better of `ipi` and `broadcast`.
     pub of_either: Option<f64>,
-    /// CPU time per operation, ns.
-    pub ns_per_op: f64,
-    /// CPU time per operation beyond that of the limit, ns, by what it is spent on; the most first.
-    pub beyond_ideal: Vec<(String, f64)>,
+    /// CPU time per operation.
+    pub cpu_time_per_op_ns: f64,
+    /// CPU time per operation beyond that of the limit, by what it is spent on; the most first.
+    pub beyond_ideal: Vec<Beyond>,
+}
+
+/// CPU time per operation that is spent on one thing.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub(super) struct Beyond {
+    /// What it is spent on.
+    pub category: String,
+    /// How much more than under the limit.
+    pub time_ns: f64,
 }
 
 /// A cell about which nothing can be said, or a design that has no place in it, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct LeftOut {
     #[serde(flatten)]
     pub place: Place,
-    /// The design; `None` when the whole cell is left out.
+    /// The design. Null when the whole cell is left out.
     pub design: Option<String>,
+    /// Why.
     pub reason: String,
 }
 
@@ -163,16 +176,19 @@ impl Runs<'_> {
             .filter(|_| flagship && spec.threads > 1)
             .and_then(|ideal| waited_for(&spec.machine, spec.threads, ideal));
         let limit_times = self.times(IDEAL_DESIGN);
-        let mut beyond_ideal: Vec<(String, f64)> = self
+        let mut beyond_ideal: Vec<Beyond> = self
             .times(JUDGED_DESIGN)
             .into_iter()
             .map(|(name, ns)| {
                 let limit = limit_times.iter().find(|(other, _)| *other == name);
-                (name.to_string(), ns - limit.map_or(0.0, |(_, ns)| *ns))
+                Beyond {
+                    category: name.to_string(),
+                    time_ns: ns - limit.map_or(0.0, |(_, ns)| *ns),
+                }
             })
-            .filter(|(_, ns)| !limit_times.is_empty() && *ns >= 1.0)
+            .filter(|part| !limit_times.is_empty() && part.time_ns >= 1.0)
             .collect();
-        beyond_ideal.sort_by(|a, b| b.1.total_cmp(&a.1));
+        beyond_ideal.sort_by(|a, b| b.time_ns.total_cmp(&a.time_ns));
         beyond_ideal.truncate(NAMED);
         let errors = self.error(JUDGED_DESIGN).zip(self.error(best));
         Ok(Cell {
@@ -188,7 +204,7 @@ impl Runs<'_> {
             ideal_of_ipi: ideal.zip(ipi).map(|(ideal, ipi)| ideal / ipi),
             of_ipi: ipi.map(|ipi| adaptive / ipi),
             of_either: either.map(|either| adaptive / either),
-            ns_per_op: 1e9 * spec.threads as f64 / adaptive,
+            cpu_time_per_op_ns: 1e9 * spec.threads as f64 / adaptive,
             beyond_ideal,
         })
     }
@@ -275,7 +291,7 @@ mod tests {
             ("broadcast", 1.25, Some(1.25))
         );
         assert_eq!((cell.of_ipi, cell.ideal_of_ipi), (Some(5.0 / 3.0), Some(2.0)));
-        assert_eq!((cell.ns_per_op, cell.noise), (4000.0, None));
+        assert_eq!((cell.cpu_time_per_op_ns, cell.noise), (4000.0, None));
         // Two loops in 3333 ns of the limit and the wait of 500 ns that no design gets round.
         let limit = 2e9 / (2e9 / 6e5 + 500.0);
         let share = cell.of_waited_for.unwrap();

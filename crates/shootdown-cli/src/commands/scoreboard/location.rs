@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_sim::run::RunSpec;
 
@@ -9,16 +10,20 @@ use crate::print::number;
 use crate::published::Published;
 
 /// One machine, with or without its broadcast, one workload, one number of threads.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Place {
+    /// The machine model.
     pub machine: String,
+    /// Whether it broadcasts here.
     pub broadcast: bool,
+    /// Name of the workload.
     pub workload: String,
+    /// Number of threads.
     pub threads: usize,
-    /// Numbers that are different in a published measurement, as `path=value`.
+    /// Numbers that are different in a published measurement, as `path=value`. Absent when there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
-    /// Whether each madvise drains the LRU batch under the LRU lock.
+    /// Whether each `madvise` drains the LRU batch under the LRU lock. Absent when it does not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub lru_drain: bool,
 }

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{Parameters, RunSpec, validate};
@@ -28,6 +29,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output;
+use crate::print::schema;
 use crate::published;
 use crate::runs::catalog;
 use crate::runs::catalog::JUDGED_DESIGN;
@@ -57,18 +59,29 @@ const A_THIRD_TIME: u64 = 4 * AGAIN;
 /// Share of the best rate from which on a preset may be the best when measured again.
 const MAY_BE_BEST: f64 = 0.85;
 
-#[derive(Debug, Serialize)]
+/// `adaptive` beside the best preset. Times are virtual.
+#[derive(Debug, Serialize, JsonSchema)]
 struct Document {
+    /// One element for each machine, with or without broadcast, workload and number of threads; the worst first.
     cells: Vec<Cell>,
+    /// What is demanded of `adaptive`, and whether it is met.
     requirements: Vec<Requirement>,
     /// What lies between `adaptive` and the limit, a line for each cell of the flagship that is far below.
     below_limit: Vec<String>,
+    /// Cells and designs that could not be run, and why.
     left_out: Vec<LeftOut>,
+    /// Accesses through a translation that should have been gone, of all runs.
     stale: u64,
+    /// Runs that failed, and why.
     failed: Vec<String>,
     /// Runs that Ctrl-C kept from ending; absent when all ended.
     #[serde(skip_serializing_if = "json::is_none")]
     missing_runs: usize,
+}
+
+/// What `scoreboard --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Document>("scoreboard")
 }
 
 /// Runs the matrix and prints the cells, the worst first, and a line for each requirement.

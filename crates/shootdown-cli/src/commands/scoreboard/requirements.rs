@@ -1,5 +1,6 @@
 //! What is demanded of `adaptive`, and what the cells say of each demand.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cell::Cell;
@@ -17,10 +18,13 @@ const OF_IPI: f64 = 1.5;
 const MANY: usize = 16;
 
 /// What is demanded, and what came out.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Requirement {
+    /// What is demanded.
     pub what: String,
+    /// Whether it is met.
     pub met: bool,
+    /// What came out.
     pub found: String,
 }
 
@@ -124,7 +128,7 @@ pub(super) fn below_limit(cells: &[Cell]) -> Vec<String> {
         let beyond: Vec<String> = cell
             .beyond_ideal
             .iter()
-            .map(|(name, ns)| format!("{name} {}", number::time(*ns)))
+            .map(|part| format!("{} {}", part.category, number::time(part.time_ns)))
             .collect();
         let waiting = cell.of_waited_for.map_or(String::new(), |waited| {
             format!(
@@ -135,7 +139,7 @@ pub(super) fn below_limit(cells: &[Cell]) -> Vec<String> {
         format!(
             "{}: {share:.3} of ideal{waiting}; of {} of CPU time per loop, more than ideal's: {}",
             cell.place,
-            number::time(cell.ns_per_op),
+            number::time(cell.cpu_time_per_op_ns),
             beyond.join(", ")
         )
     };
@@ -202,6 +206,7 @@ pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::commands::scoreboard::cell::Beyond;
     use crate::commands::scoreboard::location::Place;
 
     pub(in crate::commands::scoreboard) fn cell(
@@ -231,8 +236,11 @@ pub(super) mod tests {
             ideal_of_ipi: Some(2.0 * of_best),
             of_ipi: Some(of_best),
             of_either: Some(of_best),
-            ns_per_op: 2e4,
-            beyond_ideal: vec![("invalidation, requester".to_string(), 500.0)],
+            cpu_time_per_op_ns: 2e4,
+            beyond_ideal: vec![Beyond {
+                category: "invalidation, requester".to_string(),
+                time_ns: 500.0,
+            }],
         }
     }
 

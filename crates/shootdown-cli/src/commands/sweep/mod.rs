@@ -7,6 +7,7 @@
 
 mod combine;
 mod journal;
+mod json;
 mod machine;
 mod merge;
 mod results;
@@ -14,6 +15,8 @@ mod shard;
 mod space;
 mod summary;
 mod values;
+
+pub use json::schema;
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -23,7 +26,7 @@ use serde::Serialize;
 
 use crate::args::SweepArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
-use crate::print::json;
+use crate::print::json::pretty;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
 use crate::runs::queue::{self, Outcome, Runner};
@@ -198,7 +201,7 @@ fn print_partial(results: &Results, missing: usize, as_json: bool) -> Result<(),
 /// Prints JSON or the summary, writes the file.
 fn finish(results: &Results, output: Option<&Output>, as_json: bool, stop: &AtomicBool) -> Result<u8, Failure> {
     let summary = Summary::new(results);
-    let text = if as_json { json::pretty(results) } else { summary.text() };
+    let text = if as_json { pretty(results) } else { summary.text() };
     let encoded = || output.map_or(Vec::new(), |output| results.encode(output.format));
     let label = (!as_json).then_some("results");
     output::results(&text, output.map(|output| &output.destination), label, encoded, stop)?;

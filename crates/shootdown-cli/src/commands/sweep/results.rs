@@ -15,7 +15,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::record::Field;
 use parquet::schema::types::{Type, TypePtr};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::ser::{Serialize, Serializer};
 use shootdown_sim::run::{RunResult, Values, axis};
 
 use crate::failure::unread;
@@ -166,7 +166,7 @@ pub fn cells(result: &RunResult) -> Vec<(String, Value)> {
         cells.push(number(&format!("{name}_p99_ns"), latency.p99_ns));
         cells.push(number(&format!("{name}_max_ns"), latency.max_ns));
     }
-    cells.push(number("host_seconds", result.host_seconds));
+    cells.push(number("host_time_ns", result.host_seconds * 1e9));
     cells
 }
 
@@ -356,26 +356,6 @@ impl Results {
             rows.push(row?.into_columns().into_iter().map(value).collect());
         }
         Ok(Self { columns, rows })
-    }
-}
-
-/// The document for programs: one object per run, `null` where unknown.
-impl Serialize for Results {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Row<'a>(&'a [String], &'a [Value]);
-        impl Serialize for Row<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut map = serializer.serialize_map(Some(self.0.len()))?;
-                for (name, value) in self.0.iter().zip(self.1) {
-                    map.serialize_entry(name, value)?;
-                }
-                map.end()
-            }
-        }
-        let rows: Vec<Row> = self.rows.iter().map(|row| Row(&self.columns, row)).collect();
-        let mut map = serializer.serialize_map(Some(1))?;
-        map.serialize_entry("runs", &rows)?;
-        map.end()
     }
 }
 

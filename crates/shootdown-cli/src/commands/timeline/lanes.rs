@@ -1,5 +1,6 @@
 //! From the record of a run to lanes, one per CPU, with spans: what both the terminal and the page draw.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_sim::timeline::{Part, Shootdown, TimelineEvent, What, divide};
 
@@ -7,7 +8,7 @@ use shootdown_sim::timeline::{Part, Shootdown, TimelineEvent, What, divide};
 const LEAST_NS: f64 = 100.0;
 
 /// What a CPU is busy with, in the order in which spans cover each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Runs kernel code only; its space is stale without harm.
@@ -126,7 +127,7 @@ impl From<Part> for Kind {
 }
 
 /// A CPU's part in the shootdown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// It flushes.
@@ -140,7 +141,7 @@ pub enum Role {
 }
 
 /// A stretch of time, ns since the flush began.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Span {
     /// What the CPU was busy with.
     pub kind: Kind,
@@ -153,7 +154,7 @@ pub struct Span {
 }
 
 /// One CPU.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Lane {
     /// Its number.
     pub cpu: usize,
@@ -176,7 +177,7 @@ pub struct Lane {
 }
 
 /// How long the sender did one thing.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Spent {
     /// What it did.
     pub kind: Kind,
@@ -189,7 +190,7 @@ pub struct Spent {
 }
 
 /// One shootdown, ready to be drawn.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct View {
     /// The CPU that flushes.
     pub sender: usize,

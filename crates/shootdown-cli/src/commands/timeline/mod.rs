@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown_sim::run::{RunSpec, validate};
 use shootdown_sim::timeline::{self, Shootdown};
@@ -20,6 +21,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
+use crate::print::schema;
 use crate::runs::target::{Target, with_vm};
 use lanes::{Role, View};
 
@@ -28,19 +30,32 @@ const WINDOW_MS: f64 = 0.5;
 /// Threads, unless told.
 const THREADS: usize = 8;
 
-/// The document for programs; times are virtual ns since the flush began.
-#[derive(Serialize)]
+/// One shootdown across CPUs. Times are virtual; moments are since the flush began.
+#[derive(Serialize, JsonSchema)]
 struct Document<'a> {
+    /// The command line that shows this shootdown again.
     command: &'a str,
+    /// Name of the workload.
     workload: &'a str,
+    /// The machine, with what `--set` and `--cpus` changed.
     target: String,
+    /// Name of the design.
     design: &'a str,
+    /// Number of threads.
     threads: usize,
+    /// Seed of the run.
     seed: u64,
+    /// Flushes like it in the record.
     flushes_recorded: usize,
+    /// Which of them this is, from 1.
     nth: usize,
     #[serde(flatten)]
     view: &'a View,
+}
+
+/// What `timeline --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Document>("timeline")
 }
 
 /// Records a short run and shows one of its shootdowns; the exit status is that of a bad run when a translation was

@@ -1,15 +1,23 @@
 //! What walks pay as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
 
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
 use super::{DESIGNS, Findings, Row, interrupts_per_s, pairs};
+use crate::print::schema;
 
-#[derive(Serialize)]
+/// What lockless walks pay under each design, by the rate of table frees.
+#[derive(Serialize, JsonSchema)]
 struct Document<'a> {
+    /// The command line that repeats the runs.
     command: &'a str,
+    /// The machine, with what `--set` changed.
     machine: &'a str,
+    /// Whether tables of the process that is walked are freed.
     shared: bool,
+    /// One element for each rate of frees and design.
     runs: Vec<Run<'a>>,
+    /// One element for each pair of designs.
     break_evens: Vec<BreakEven>,
     /// Absent when every run ended.
     #[serde(skip_serializing_if = "crate::print::json::is_none")]
@@ -17,33 +25,51 @@ struct Document<'a> {
 }
 
 /// One design at one rate of frees; numbers are null when it failed, and `error` says why.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Run<'a> {
+    /// Table frees per second that were asked for.
     frees_asked_per_s: u64,
+    /// Name of the design.
     design: &'static str,
+    /// Pages pinned by lockless walks per second.
     pins_per_s: Option<f64>,
+    /// `pins_per_s` as a share of the best design's at this rate.
     share_of_best: Option<f64>,
+    /// Table frees per second that were managed.
     frees_per_s: Option<f64>,
+    /// Interrupts sent per second.
     interrupts_per_s: Option<f64>,
+    /// Accesses through a translation that should have been gone.
     stale: Option<u64>,
+    /// Accesses that the oracle has checked.
     accesses_checked: Option<u64>,
+    /// Why the run failed, or null.
     error: Option<&'a str>,
 }
 
 /// Two designs, and who of them is ahead from where on; empty where they do not differ.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct BreakEven {
+    /// Their names.
     designs: [&'static str; 2],
+    /// Rates from which on one of them is ahead. None where they are within 0.1 % of each other.
     turns: Vec<Turn>,
 }
 
-#[derive(Serialize)]
+/// From where on one design is ahead.
+#[derive(Serialize, JsonSchema)]
 struct Turn {
+    /// The design that is ahead.
     ahead: &'static str,
     /// The rate at which it is seen first.
     from_frees_per_s: u64,
     /// The last rate before that.
     after_frees_per_s: u64,
+}
+
+/// What `walkers --json` prints.
+pub fn schema() -> Schema {
+    schema::of::<Document>("walkers")
 }
 
 pub(super) fn render(findings: &Findings) -> String {

@@ -7,6 +7,8 @@
 mod json;
 mod page;
 
+pub use json::schema;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
