@@ -8,6 +8,7 @@ mod design;
 pub mod hw;
 pub mod machine;
 pub mod model;
+pub mod numeral;
 pub mod os;
 mod precision;
 pub mod run;

@@ -3,6 +3,7 @@
 //! The document is walked by hand instead of being deserialised, because an error must name the line, the dotted path
 //! and the remedy, also for a field that is not there. Owns syntax and units; what numbers mean is in `costs`.
 
+use crate::numeral::written;
 use std::fmt;
 use std::ops::Range as Span;
 
@@ -246,7 +247,7 @@ impl Reader<'_> {
         if let Some((range, at)) = &range
             && !range.contains(value)
         {
-            return fail(at.start, format!("expected a range that contains {value}"));
+            return fail(at.start, format!("expected a range that contains {}", written(value)));
         }
         let provenance = match (kind, range) {
             ("source", range) => Provenance::Source {
@@ -263,7 +264,7 @@ impl Reader<'_> {
                 Some(_) => {
                     return fail(
                         reason_at.start,
-                        format!("expected an assumed range that contains {value}"),
+                        format!("expected an assumed range that contains {}", written(value)),
                     );
                 }
                 None => {

@@ -5,6 +5,7 @@
 
 use super::Workload;
 use crate::design::{PREFIX as DESIGN_PREFIX, Settings};
+use crate::numeral::written;
 
 /// A number of a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,7 +41,7 @@ impl Parameters {
     /// When there is no such parameter, naming those of its workload, or the value is outside its bounds.
     pub fn with(&self, path: &str, value: f64) -> Result<Parameters, String> {
         if path.starts_with(DESIGN_PREFIX) {
-            return self.with_setting(path, &value.to_string());
+            return self.with_setting(path, &written(value));
         }
         let Some(parameter) = all().find(|parameter| parameter.path == path) else {
             return Err(unknown(path));
@@ -49,8 +50,10 @@ impl Parameters {
         if !fits {
             let kind = if parameter.whole { "a whole value" } else { "a value" };
             return Err(format!(
-                "{path}: expected {kind} from {} to {}, asked for {value}",
-                parameter.least, parameter.most
+                "{path}: expected {kind} from {} to {}, asked for {}",
+                written(parameter.least),
+                written(parameter.most),
+                written(value)
             ));
         }
         let mut given = self.clone();
