@@ -102,11 +102,13 @@ pub struct MeasureArgs {
 #[command(
     after_help = "Measures the workloads of `shootdown host` and single costs (system call, line transfer, refill, local flush), takes\n\
     the shape of the machine from sysfs, fits what cannot be measured alone, and simulates every row with the result. What\n\
-    is neither measured nor fitted stays as in the built-in model that is nearest, marked assumed. Run it on a quiet machine.\n\n\
+    is neither measured nor fitted stays as in the built-in model that is nearest, marked assumed. A busy machine is refused: rates would\n\
+    be too low, and costs too high.\n\n\
     Examples:\n  \
     shootdown calibrate -o machines/mine.toml\n  \
     shootdown compare tlb_flush2 --on ./machines/mine.toml --designs ipi,adaptive\n  \
-    shootdown calibrate -o mine.toml --seconds 2 --runs 5   longer, where the machine is not quiet"
+    shootdown calibrate -o mine.toml --seconds 2 --runs 5   longer runs\n  \
+    shootdown calibrate -o mine.toml --busy-host            although other programs run; the model says so"
 )]
 pub struct CalibrateArgs {
     /// Where to write the machine model; its name is that of the file
@@ -117,7 +119,15 @@ pub struct CalibrateArgs {
     #[command(flatten)]
     pub measure: MeasureArgs,
 
+    /// Measure although other programs run; the model's description says so
+    #[arg(long)]
+    pub busy_host: bool,
+
     /// Print only JSON, for programs (one element per row)
     #[arg(long)]
     pub json: bool,
+
+    /// Read the machine's load in this folder instead of /proc, for tests.
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub proc: Option<PathBuf>,
 }

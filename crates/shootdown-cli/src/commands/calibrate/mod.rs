@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
+use shootdown_linux::load::Load;
 use shootdown_linux::work::Workload;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, Parameters, RunSpec};
@@ -51,6 +52,7 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.measure)?;
     let place = Place::find()?;
     place.note();
+    let doubt = doubt(args)?;
     let threads = plan::default_threads(1, place.cpus.len());
     let plan: Vec<_> = Workload::ALL
         .into_iter()
@@ -59,7 +61,7 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let rows = host::measure(&place, &plan, &settings, stop)?;
     let spinner = spinner();
     spinner.set_message("measuring single costs");
-    let base = base::model(&name, &place)?;
+    let base = base::model(&name, &place, doubt.as_deref())?;
     let mut simulate = |model: &Model, row: &Row| {
         spinner.tick();
         simulated(model, row, stop)
@@ -80,9 +82,15 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .collect::<Result<_, Failure>>()?;
     spinner.finish_and_clear();
     let printed = if args.json {
-        document(&model, &compared, &fitted)
+        document(&model, &compared, &fitted, doubt)
     } else {
-        words(&model, &base.facts, &compared, &fitted)
+        let mut text = words(&model, &base.facts, &compared, &fitted);
+        if let Some(why) = &doubt {
+            text.push_str(&format!(
+                "measured on a busy machine ({why}): rates are too low, and costs too high; the model's description says so\n"
+            ));
+        }
+        text
     };
     let label = (!args.json).then_some("machine model");
     output::results(&printed, Some(&destination), label, || &text, stop)?;
@@ -90,6 +98,28 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         output::show(&how_to_use(&destination.shown()))?;
     }
     Ok(SUCCESS)
+}
+
+/// Why the measurement is doubtful, where it is and that was accepted with `--busy-host`.
+///
+/// # Errors
+/// One line where it is and was not.
+fn doubt(args: &CalibrateArgs) -> Result<Option<String>, Failure> {
+    let proc = args.proc.as_deref().unwrap_or(Path::new("/proc"));
+    match Load::read(proc).map(|load| load.doubt()) {
+        Ok(Some(why)) if !args.busy_host => Err(Failure::Unusable(format!(
+            "calibrate: this machine is busy: {why}; wait until it is quiet, keep others off with \
+             `sudo chrt -r 1 shootdown calibrate ... --busy-host`, or accept a doubtful model with --busy-host"
+        ))),
+        Ok(doubt) => Ok(doubt),
+        Err(error) => {
+            output::note(&format!(
+                "{}: {error}; whether other programs run is not known",
+                proc.display()
+            ));
+            Ok(None)
+        }
+    }
 }
 
 /// The name of the machine: that of the file, without its ending.
@@ -220,9 +250,9 @@ fn words(model: &Model, facts: &[String], compared: &[(&Row, run::RunResult)], f
     errors.sort_by(f64::total_cmp);
     if let Some(worst) = errors.last() {
         text.push_str(&format!(
-            "{} rows were fitted; on the {} others, absolute error: median {}, worst {}\n",
-            compared.len() - errors.len(),
-            errors.len(),
+            "fitted: {}; on {}, absolute error: median {}, worst {}\n",
+            number::counted(compared.len() - errors.len(), "row"),
+            number::counted(errors.len(), "other"),
             number::percent(number::median(errors.iter().copied())),
             number::percent(*worst)
         ));
@@ -256,6 +286,8 @@ struct Line<'a> {
 struct Document<'a> {
     /// Name of the model.
     machine: &'a str,
+    /// What else ran on this machine, if that makes the measurement doubtful, or null.
+    doubt: Option<String>,
     /// One element for each workload and number of threads.
     rows: Vec<Line<'a>>,
 }
@@ -265,7 +297,7 @@ pub fn schema() -> Schema {
     schema::of::<Document>("calibrate")
 }
 
-fn document(model: &Model, compared: &[(&Row, run::RunResult)], fitted: &[Fitted]) -> String {
+fn document(model: &Model, compared: &[(&Row, run::RunResult)], fitted: &[Fitted], doubt: Option<String>) -> String {
     let line = |(row, result): &(&Row, run::RunResult)| Line {
         workload: row.workload.name(),
         threads: row.threads,
@@ -278,6 +310,7 @@ fn document(model: &Model, compared: &[(&Row, run::RunResult)], fitted: &[Fitted
     };
     json::pretty(&Document {
         machine: &model.name,
+        doubt,
         rows: compared.iter().map(line).collect(),
     })
 }
