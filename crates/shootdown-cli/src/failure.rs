@@ -45,6 +45,14 @@ impl Failure {
     }
 }
 
+/// Why, in the system's words, without the name of a temporary file, which nobody asked for.
+pub fn reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code).to_string(),
+        None => error.to_string(),
+    }
+}
+
 /// Why a file cannot be read, and what to do about it.
 pub fn unread(error: &io::Error) -> String {
     match error.kind() {

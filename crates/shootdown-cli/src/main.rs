@@ -3,7 +3,9 @@
 //! This file only reads the command line, calls the command and turns its outcome into an exit status.
 
 mod args;
+mod catalog;
 mod commands;
+mod comparison;
 mod failure;
 mod interrupt;
 mod print;
@@ -16,7 +18,9 @@ use std::process::ExitCode;
 use args::Command;
 #[cfg(target_os = "linux")]
 use commands::{calibrate, host, record};
-use commands::{check, compare, evidence, explain, import, list, qemu, replay, schema, scoreboard, sweep, timeline, walkers};
+use commands::{
+    check, compare, evidence, explain, import, list, qemu, replay, schema, scoreboard, sweep, timeline, walkers,
+};
 use print::terminal::{self, Terminal};
 use runs::queue;
 

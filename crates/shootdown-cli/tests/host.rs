@@ -2,6 +2,8 @@
 //! expected.
 #![cfg(target_os = "linux")]
 
+mod valid;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -37,6 +39,7 @@ fn measured_runs_have_the_form_of_simulated_ones() {
         ],
     ));
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    valid::assert_valid("host", &document);
     let runs = document["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 4);
     for run in runs {
@@ -107,10 +110,12 @@ fn a_calibrated_machine_can_be_simulated_and_accounts_for_every_number() {
             "0.05",
             "--runs",
             "1",
+            "--busy-host",
             "--json",
         ],
     ));
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    valid::assert_valid("calibrate", &document);
     assert_eq!(document["machine"], "mine");
     let rows = document["rows"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["fitted"] == true) && rows.iter().any(|row| row["fitted"] == false));
@@ -136,4 +141,39 @@ fn a_calibrated_machine_can_be_simulated_and_accounts_for_every_number() {
     ];
     let compared: serde_json::Value = serde_json::from_str(&good(&shootdown(folder.path(), &run))).unwrap();
     assert_eq!(compared["runs"][0]["target"], "mine");
+}
+
+#[test]
+fn a_busy_machine_is_refused_or_the_model_says_that_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("loadavg"), "0.10 0.10 0.10 4/200 4711\n").unwrap();
+    std::fs::write(folder.path().join("stat"), "cpu  100 0 50 1000 5 0 1 10 0 0\n").unwrap();
+    let measure = [
+        "calibrate",
+        "-o",
+        "mine.toml",
+        "--proc",
+        ".",
+        "--seconds",
+        "0.05",
+        "--runs",
+        "1",
+    ];
+    let refused = shootdown(folder.path(), &measure);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
+    assert!(
+        said.contains("3.0 other tasks run or are ready to run") && said.contains("--busy-host"),
+        "{said}"
+    );
+    assert!(!folder.path().join("mine.toml").exists());
+
+    let said = good(&shootdown(folder.path(), &[&measure[..], &["--busy-host"]].concat()));
+    assert!(said.contains("measured on a busy machine (3.0 other tasks"), "{said}");
+    let model = std::fs::read_to_string(folder.path().join("mine.toml")).unwrap();
+    let description = model.lines().find(|line| line.starts_with("description")).unwrap();
+    assert!(
+        description.contains("measured while 3.0 other tasks run"),
+        "{description}"
+    );
 }

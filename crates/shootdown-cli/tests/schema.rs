@@ -1,5 +1,5 @@
 //! What commands print with `--json` is what `shootdown schema` says: every command that runs anywhere, for a moment.
-//! `record` is held to its schema in its own tests, `qemu` where a line of the kernel is read.
+//! `record`, `host` and `calibrate` are held to their schemas in their own tests, `qemu` where a line of the kernel is read.
 
 mod valid;
 
@@ -25,7 +25,11 @@ fn printed(folder: &Path, arguments: &str) -> Value {
 }
 
 fn recording() -> String {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../shootdown-trace/tests/data/go_gc.txt.gz").to_string()
+    concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../shootdown-trace/tests/data/go_gc.txt.gz"
+    )
+    .to_string()
 }
 
 #[test]
@@ -51,10 +55,16 @@ fn simulated_runs_are_as_their_schemas_say() {
     let folder = tempfile::tempdir().unwrap();
     let printed = |arguments: &str| printed(folder.path(), arguments);
     let compared = printed("compare tlb_flush2 --designs ipi,adaptive,none --threads 1,4 --virtual-ms 0.2");
-    assert!(compared["runs"][1]["latencies"][0]["buckets"][0].is_array(), "{compared}");
+    assert!(
+        compared["runs"][1]["latencies"][0]["buckets"][0].is_array(),
+        "{compared}"
+    );
     // A run that fails, one without operations, and one of a recording.
     printed("compare tlb_flush2 --threads 1 --virtual-ms 0.00001");
-    printed(&format!("compare trace:{} --designs ipi --threads 2 --virtual-ms 1", recording()));
+    printed(&format!(
+        "compare trace:{} --designs ipi --threads 2 --virtual-ms 1",
+        recording()
+    ));
     let swept = printed(
         "sweep --workloads tlb_flush2,madvise_spin --designs ipi,adaptive,none --threads 2 --virtual-ms 0.2 --set costs.invlpg=100,200",
     );
@@ -68,7 +78,7 @@ fn simulated_runs_are_as_their_schemas_say() {
     assert!(!walked["break_evens"].as_array().unwrap().is_empty(), "{walked}");
     let scored = printed("scoreboard --quick --on milan-72 --workloads tlb_flush2 --virtual-ms 0.1");
     assert!(!scored["cells"].as_array().unwrap().is_empty(), "{scored}");
-    let checked = printed("check --races two-walks --designs ipi,none");
+    let checked = printed("check --races flush --designs ipi,none");
     assert!(!checked.as_array().unwrap().is_empty(), "{checked}");
 }
 
@@ -76,13 +86,19 @@ fn simulated_runs_are_as_their_schemas_say() {
 fn recordings_are_as_their_schemas_say() {
     let folder = tempfile::tempdir().unwrap();
     let imported = printed(folder.path(), &format!("import {} -o r.parquet", recording()));
-    assert!(!imported["victims"]["cpus"].as_array().unwrap().is_empty(), "{imported}");
-    let replayed = printed(folder.path(), "replay r.parquet --designs ipi-trim,adaptive --on zen5-vm-2");
+    assert!(
+        !imported["victims"]["cpus"].as_array().unwrap().is_empty(),
+        "{imported}"
+    );
+    let replayed = printed(
+        folder.path(),
+        "replay r.parquet --designs ipi-trim,adaptive --on zen5-vm-2",
+    );
     assert!(!replayed["fits"].as_array().unwrap().is_empty(), "{replayed}");
-    assert!(replayed["victims"]["threads"][0]["interrupts"].as_u64() > Some(0), "{replayed}");
-    // Without process numbers, some of the rest is inferred.
-    let inferred = concat!(env!("CARGO_MANIFEST_DIR"), "/../shootdown-trace/tests/data");
-    assert!(Path::new(inferred).is_dir());
+    assert!(
+        replayed["victims"]["threads"][0]["interrupts"].as_u64() > Some(0),
+        "{replayed}"
+    );
 }
 
 #[test]
@@ -93,12 +109,4 @@ fn a_users_own_rows_are_as_the_schema_says() {
     std::fs::write(folder.path().join("rows.toml"), rows).unwrap();
     let found = printed(folder.path(), "evidence --rows rows.toml --virtual-ms 0.2");
     assert_eq!(found["rows"].as_array().unwrap().len(), 1, "{found}");
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn what_is_measured_here_is_as_its_schema_says() {
-    let folder = tempfile::tempdir().unwrap();
-    let measured = printed(folder.path(), "host tlb_flush2 --threads 1 --seconds 0.05 --runs 1");
-    assert!(measured["runs"][0]["host_time_ns"].as_f64().is_some_and(|ns| ns > 1e7), "{measured}");
 }

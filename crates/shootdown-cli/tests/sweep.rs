@@ -99,7 +99,7 @@ fn a_killed_sweep_keeps_what_it_had() {
     // Whole lines only: the last may have been torn.
     let whole = kept.matches('\n').count() - 1;
     let seconds = |line: &str| -> String {
-        let rest = line.split("[\"host_seconds\",").nth(1).unwrap();
+        let rest = line.split("[\"host_time_ns\",").nth(1).unwrap();
         rest[..rest.find(']').unwrap()].to_string()
     };
     let kept: Vec<String> = kept.lines().skip(1).take(whole).map(seconds).collect();
@@ -141,7 +141,7 @@ fn rows(json: &str) -> Vec<serde_json::Value> {
     let mut document: serde_json::Value = serde_json::from_str(json).unwrap();
     let rows = document["runs"].as_array_mut().unwrap();
     for row in rows.iter_mut() {
-        row["host_seconds"] = serde_json::Value::Null;
+        row["host_time_ns"] = serde_json::Value::Null;
     }
     rows.clone()
 }

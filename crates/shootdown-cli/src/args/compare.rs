@@ -45,7 +45,7 @@ pub struct CompareArgs {
 
     /// Machine model: a name as in `shootdown list`, or the path of a .toml file; `qemu-x86_64` is the bare-metal
     /// kernel in QEMU
-    #[arg(long, value_name = "MACHINE", default_value = crate::runs::catalog::FLAGSHIP_MACHINE)]
+    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
     pub on: String,
 
     /// Make the machine large enough for N CPUs, with more sockets of the same kind
@@ -59,8 +59,8 @@ pub struct CompareArgs {
 
     /// Run in a virtual machine of VCPUS CPUs that share HOST_CPUS CPUs of a host [default: as many]; its costs are
     /// `vm.*`, see machines/vm.toml
-    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = crate::runs::target::virtual_machine, conflicts_with = "cpus_follow_threads")]
-    pub vm: Option<crate::runs::target::VirtualMachine>,
+    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = super::virtual_machine, conflicts_with = "cpus_follow_threads")]
+    pub vm: Option<super::VirtualMachine>,
 
     /// Replace one number of the machine model, in the unit of its file, or of the workload
     /// (`workload.NAME.PARAMETER`), or set an axis of every design but ideal and none (`design.NAME`); `shootdown list`
@@ -69,7 +69,7 @@ pub struct CompareArgs {
     pub set: Vec<String>,
 
     /// Designs to compare
-    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::runs::catalog::FLAGSHIP_DESIGNS)]
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
     pub designs: Vec<String>,
 
     /// Thread counts, at most one per CPU (`madvise_stress`: also more) [default: 1,2,4,.. and all CPUs]
@@ -134,11 +134,11 @@ pub struct SweepArgs {
     pub workload: Option<String>,
 
     /// Machine models: names as in `shootdown list`, or paths of .toml files
-    #[arg(long, value_name = "M,M,..", value_delimiter = ',', default_value = crate::runs::catalog::FLAGSHIP_MACHINE)]
+    #[arg(long, value_name = "M,M,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_MACHINE)]
     pub on: Vec<String>,
 
     /// Designs
-    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::runs::catalog::FLAGSHIP_DESIGNS)]
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
     pub designs: Vec<String>,
 
     /// Thread counts, `all` for as many as CPUs [default: 1,2,4,.. and all]
@@ -151,8 +151,8 @@ pub struct SweepArgs {
 
     /// Run in a virtual machine of VCPUS CPUs that share HOST_CPUS CPUs of a host [default: as many]; its costs are
     /// `vm.*`, see machines/vm.toml
-    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = crate::runs::target::virtual_machine)]
-    pub vm: Option<crate::runs::target::VirtualMachine>,
+    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = super::virtual_machine)]
+    pub vm: Option<super::VirtualMachine>,
 
     /// Values of one number of the machine model, in the unit of its file, of the workload, or of an axis of every
     /// design but ideal and none (`design.NAME`); repeatable
@@ -185,8 +185,8 @@ pub struct SweepArgs {
     pub lru_drain: bool,
 
     /// Run only share I of N; the shares are disjoint and together are the sweep
-    #[arg(long, value_name = "I/N", value_parser = crate::commands::sweep::Shard::parse)]
-    pub shard: Option<crate::commands::sweep::Shard>,
+    #[arg(long, value_name = "I/N", value_parser = super::Shard::parse)]
+    pub shard: Option<super::Shard>,
 
     /// Put the results of all shards together in place of running anything
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["workload", "shard", "set", "sample"], requires = "output")]

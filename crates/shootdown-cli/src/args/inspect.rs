@@ -17,7 +17,7 @@ pub struct PlaceArgs {
     pub workload: String,
 
     /// Machine model: a name as in `shootdown list`, or the path of a .toml file
-    #[arg(long, value_name = "MACHINE", default_value = crate::runs::catalog::FLAGSHIP_MACHINE)]
+    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
     pub on: String,
 
     /// Make the machine large enough for N CPUs, with more sockets of the same kind
@@ -26,8 +26,8 @@ pub struct PlaceArgs {
 
     /// Run in a virtual machine of VCPUS CPUs that share HOST_CPUS CPUs of a host [default: as many]; its costs are
     /// `vm.*`, see machines/vm.toml
-    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = crate::runs::target::virtual_machine)]
-    pub vm: Option<crate::runs::target::VirtualMachine>,
+    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = super::virtual_machine)]
+    pub vm: Option<super::VirtualMachine>,
 
     /// Replace one number of the machine model, in the unit of its file, or set an axis of the design (`design.NAME`,
     /// as in `shootdown list`); repeatable

@@ -11,6 +11,8 @@ mod inspect;
 mod linux;
 mod qemu;
 mod recording;
+mod shard;
+mod vm;
 
 pub use check::CheckArgs;
 pub use compare::{CompareArgs, EvidenceArgs, Metric, ScoreboardArgs, SweepArgs, WalkersArgs};
@@ -19,6 +21,8 @@ pub use inspect::{DECISIONS, ExplainArgs, TimelineArgs};
 pub use linux::{CalibrateArgs, HostArgs, MeasureArgs, RecordArgs};
 pub use qemu::{Accel, QemuArgs};
 pub use recording::{ImportArgs, ReplayArgs};
+pub use shard::Shard;
+pub use vm::{VM_PATHS, VirtualMachine, virtual_machine, with_vm};
 
 use std::num::{IntErrorKind, ParseIntError};
 

@@ -32,7 +32,7 @@ pub enum Accel {
 )]
 pub struct QemuArgs {
     /// tlb_flush2, madvise_spin, mprotect_all, or torture
-    #[arg(long, value_name = "WORKLOAD", default_value = crate::runs::catalog::FLAGSHIP_WORKLOAD)]
+    #[arg(long, value_name = "WORKLOAD", default_value = crate::catalog::FLAGSHIP_WORKLOAD)]
     pub workload: String,
 
     /// Designs, as in `shootdown list`

@@ -1,5 +1,7 @@
 //! How numbers are written for people: thousands with k, percentages, grouped counts.
 
+pub use shootdown_sim::numeral::written;
+
 /// What stands where a number is unknown.
 pub const UNKNOWN: &str = "–";
 
@@ -81,6 +83,21 @@ pub fn ratio(value: f64) -> String {
         format!("{value:.2}x")
     } else {
         UNKNOWN.to_string()
+    }
+}
+
+/// A count and what is counted: `1 thread`, `12,345 threads`.
+pub fn counted<N: TryInto<u64>>(number: N, noun: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{ending}", count(number))
+}
+
+/// Names in a row: `a`, `a and b`, `a, b and c`.
+pub fn listed(names: &[&str]) -> String {
+    match names {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        names => names.join(""),
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::AtomicBool;
 
 use super::terminal;
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 
 pub use super::destination::{Destination, Kind, allow_overwriting, may_overwrite};
 
@@ -81,13 +81,5 @@ pub fn results<C: AsRef<[u8]>>(
     match label {
         Some(label) => show(&format!("{label}: {}\n", destination.shown())),
         None => Ok(()),
-    }
-}
-
-/// Why, in the system's words, without the name of a temporary file, which nobody asked for.
-pub(super) fn reason(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(code) => io::Error::from_raw_os_error(code).to_string(),
-        None => error.to_string(),
     }
 }

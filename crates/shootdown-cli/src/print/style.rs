@@ -6,7 +6,7 @@
 
 use plotters::style::RGBColor;
 
-use crate::runs::catalog;
+use crate::catalog;
 
 /// A colour in both schemes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

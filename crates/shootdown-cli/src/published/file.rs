@@ -224,11 +224,22 @@ impl Entries {
             for row in [Some(row.clone()), row.reference()].into_iter().flatten() {
                 let found = row.spec(&settings).map_err(|failure| failure.line());
                 let checked = found.and_then(|spec| shootdown_sim::run::validate(&spec));
-                checked.map_err(|what| Complaint { line, what })?;
+                checked.map_err(|what| Complaint {
+                    line,
+                    what: as_keys(&what),
+                })?;
             }
         }
         Ok(())
     }
+}
+
+/// A complaint about options of a command line as one about the keys of a row.
+fn as_keys(what: &str) -> String {
+    what.replace(", or scale the machine with --cpus", ", or name a larger machine")
+        .replace("--threads ", "threads = ")
+        .replace("--virtual-ms", "virtual_ms")
+        .replace("--set ", "set: ")
 }
 
 fn line_of(text: &str, at: usize) -> usize {
@@ -271,6 +282,26 @@ mod tests {
         refused("ns_per_op = 5\nidle_share = 0.5", 3, "a row of its own");
         refused("ns_per_op = 0", 3, "ns_per_op: expected a number above 0");
         refused("idle_share = 40", 3, "at most 1");
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_run_is_told_by_its_keys_and_not_by_options() {
+        for (row, expected) in [
+            (
+                ROW.replace("threads = 1", "threads = 400"),
+                "threads = 400: milan-72 has 72 CPUs; give at most 72",
+            ),
+            (ROW.replace("threads = 1", "threads = 0"), "threads = 0"),
+            (format!("{ROW}set = [\"costs.invlpg=-1\"]\n"), "set: costs.invlpg=-1"),
+            (format!("{ROW}virtual_ms = 1e9\n"), "virtual_ms: expected"),
+        ] {
+            let complaint = parse(&format!("{row}ns_per_op = 5\n"))
+                .unwrap()
+                .check_runs()
+                .unwrap_err();
+            assert!(complaint.what.contains(expected), "{complaint:?}");
+            assert!(!complaint.what.contains("--"), "{complaint:?}");
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, PARAMETER_PREFIX, Parameters, RunSpec};
 
+use crate::catalog;
 use crate::failure::{Failure, unread};
-use crate::runs::catalog;
 use crate::runs::plan::Settings;
 use crate::runs::target::Target;
 

@@ -4,10 +4,10 @@ use std::sync::Mutex;
 
 use shootdown_sim::run::{Latency, RunResult, RunSpec};
 
-use crate::runs::catalog;
+use crate::catalog;
+use crate::comparison::summary::Comparison;
 use crate::runs::plan::{Plan, Settings};
 use crate::runs::queue::{Outcome, Runner};
-use crate::runs::summary::Comparison;
 use crate::runs::target::Target;
 
 /// A runner that makes results up.

@@ -7,9 +7,10 @@ use shootdown_sim::model::Topology;
 use shootdown_sim::run::{Parameters, RunSpec, validate};
 
 use crate::args::{CompareArgs, Metric, RunArgs};
-use crate::commands::replay::workload::{self, Recorded};
+use crate::catalog::{self, Entry};
 use crate::failure::Failure;
-use crate::runs::catalog::{self, Entry};
+use crate::print::number;
+use crate::runs::recording::workload::{self, Recorded};
 use crate::runs::target::{Target, quoted, with_vm};
 
 /// Most runs per design and thread count, so that a slip of the finger does not fill the memory with results.
@@ -286,7 +287,7 @@ impl Plan {
             command.push_str(&format!(" --runs {}", self.settings.runs));
         }
         if let Some(ms) = self.settings.virtual_ms {
-            command.push_str(&format!(" --virtual-ms {ms}"));
+            command.push_str(&format!(" --virtual-ms {}", number::written(ms)));
         }
         if self.lru_drain {
             command.push_str(" --lru-drain");

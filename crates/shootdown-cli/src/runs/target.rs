@@ -6,43 +6,11 @@ use std::sync::Arc;
 use shootdown_sim::model::{Model, Topology};
 use shootdown_sim::run::{self, DESIGN_PREFIX, PARAMETER_PREFIX, Parameters};
 
+pub use crate::args::with_vm;
+
+use crate::args::VM_PATHS;
 use crate::failure::Failure;
-
-/// The numbers of a model that `--vm` stands for.
-const VM_PATHS: [&str; 2] = ["vm.vcpus", "vm.host_cpus"];
-
-/// Reads `VCPUS[:HOST_CPUS]` and returns it in the form that [`with_vm`] takes.
-///
-/// # Errors
-/// What was expected.
-pub fn virtual_machine(text: &str) -> Result<VirtualMachine, String> {
-    let most = Topology::MAX_CPUS;
-    let number = |text: &str| match text.trim().parse::<usize>() {
-        Ok(number) if (1..=most).contains(&number) => Ok(number),
-        _ => Err(format!(
-            "expected VCPUS[:HOST_CPUS], each from 1 to {most}, for example 64:32"
-        )),
-    };
-    let (vcpus, host_cpus) = match text.split_once(':') {
-        Some((vcpus, host_cpus)) => (vcpus, Some(number(host_cpus)?)),
-        None => (text, None),
-    };
-    Ok(VirtualMachine([Some(number(vcpus)?), host_cpus]))
-}
-
-/// Virtual CPUs, and the CPUs of the host that they share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VirtualMachine([Option<usize>; 2]);
-
-/// The assignments of `--set` with those that `--vm` stands for before them.
-pub fn with_vm(vm: Option<VirtualMachine>, set: &[String]) -> Vec<String> {
-    let numbers = vm.map(|VirtualMachine(numbers)| VM_PATHS.into_iter().zip(numbers));
-    let assigned = numbers
-        .into_iter()
-        .flatten()
-        .filter_map(|(path, value)| Some(format!("{path}={}", value?)));
-    assigned.chain(set.iter().cloned()).collect()
-}
+use crate::print::number::written;
 
 /// A machine model as it was asked for.
 #[derive(Debug, Clone)]
@@ -92,13 +60,13 @@ impl Target {
                 continue;
             }
             let number = number(path, value)?;
-            let fail = |error: String| Failure::Input(format!("--set {path}={number}: {error}"));
+            let fail = |error: String| Failure::Input(format!("--set {path}={}: {error}", written(number)));
             if path.starts_with(PARAMETER_PREFIX) {
                 parameters = parameters.with(path, number).map_err(fail)?;
             } else {
                 machine = machine.with(path, number).map_err(|error| fail(error.to_string()))?;
             }
-            *value = number.to_string();
+            *value = written(number);
         }
         for (axis, setting) in parameters.design().iter() {
             set.iter_mut()
@@ -243,6 +211,7 @@ pub(crate) fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::virtual_machine;
 
     #[test]
     fn a_larger_machine_says_how_many_cpus_it_really_has() {

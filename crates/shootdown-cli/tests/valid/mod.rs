@@ -38,7 +38,10 @@ pub fn mistakes(schema: &Value, value: &Value, place: &str) -> Vec<String> {
         match keyword.as_str() {
             "type" => {
                 let types = asked.as_array().cloned().unwrap_or_else(|| vec![asked.clone()]);
-                if !types.iter().any(|name| is(value, name.as_str().expect("a type's name"))) {
+                if !types
+                    .iter()
+                    .any(|name| is(value, name.as_str().expect("a type's name")))
+                {
                     found.push(format!("{place}: {value} is not of type {asked}"));
                 }
             }
@@ -62,25 +65,44 @@ pub fn mistakes(schema: &Value, value: &Value, place: &str) -> Vec<String> {
             }
             "required" => {
                 let Value::Object(fields) = value else { continue };
-                let keys = asked.as_array().expect("keys").iter().map(|key| key.as_str().expect("a key"));
+                let keys = asked
+                    .as_array()
+                    .expect("keys")
+                    .iter()
+                    .map(|key| key.as_str().expect("a key"));
                 found.extend(
                     keys.filter(|key| !fields.contains_key(*key))
                         .map(|key| format!("{place}: {key} is missing")),
                 );
             }
             "items" => {
-                let first = keywords.get("prefixItems").and_then(Value::as_array).map_or(0, Vec::len);
+                let first = keywords
+                    .get("prefixItems")
+                    .and_then(Value::as_array)
+                    .map_or(0, Vec::len);
                 let rest = value.as_array().into_iter().flatten().enumerate().skip(first);
                 found.extend(rest.flat_map(|(index, value)| mistakes(asked, value, &format!("{place}[{index}]"))));
             }
             "prefixItems" => {
-                let pairs = asked.as_array().into_iter().flatten().zip(value.as_array().into_iter().flatten());
+                let pairs = asked
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .zip(value.as_array().into_iter().flatten());
                 found.extend(pairs.flat_map(|(schema, value)| mistakes(schema, value, place)));
             }
-            "minItems" if value.as_array().is_some_and(|items| (items.len() as u64) < asked.as_u64().expect("a count")) => {
+            "minItems"
+                if value
+                    .as_array()
+                    .is_some_and(|items| (items.len() as u64) < asked.as_u64().expect("a count")) =>
+            {
                 found.push(format!("{place}: fewer than {asked} items"));
             }
-            "maxItems" if value.as_array().is_some_and(|items| items.len() as u64 > asked.as_u64().expect("a count")) => {
+            "maxItems"
+                if value
+                    .as_array()
+                    .is_some_and(|items| items.len() as u64 > asked.as_u64().expect("a count")) =>
+            {
                 found.push(format!("{place}: more than {asked} items"));
             }
             "properties" | "patternProperties" | "additionalProperties" => {}

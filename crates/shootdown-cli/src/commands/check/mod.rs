@@ -1,6 +1,8 @@
 //! `shootdown check`: every order of what can happen in a few small races, for the real engine; counterexamples as
 //! stories.
 
+mod equal;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic;
@@ -17,6 +19,7 @@ use shootdown_check::{
 };
 
 use crate::args::CheckArgs;
+use crate::catalog::CONTROL_DESIGN;
 use crate::failure::{BAD_RUN, Failure, SUCCESS, unread};
 use crate::print::json;
 use crate::print::number;
@@ -24,7 +27,6 @@ use crate::print::output::{self, Destination, Kind};
 use crate::print::progress::Progress;
 use crate::print::schema;
 use crate::print::table::{Column, Grid, Tables};
-use crate::runs::catalog::CONTROL_DESIGN;
 use crate::runs::plan;
 
 /// One exploration.
@@ -387,21 +389,26 @@ fn words(outcomes: &[Outcome], extent: Extent, details: bool) -> String {
     ];
     let mut text = Tables::new().draw(&Grid::new(columns, vec![rows]));
     let states: u64 = outcomes.iter().map(|outcome| counted(&outcome)).sum();
-    let (explored, counted) = (outcomes.len(), number::count(states));
+    let explored = number::counted(outcomes.len(), "exploration");
+    let counted = number::counted(states, "state");
     let cut_off = outcomes
         .iter()
         .any(|outcome| !outcome.report.complete && outcome.report.found.is_none());
     let of_these = "order of steps, late store, old value and interrupt of these races";
     text.push_str(&match extent {
-        Extent::Random => format!("{explored} races under designs, {counted} random runs by priorities\n"),
+        Extent::Random => format!("{explored}, {} by priorities\n", number::counted(states, "random run")),
         _ if cut_off => {
-            format!("{explored} explorations, {counted} states: not every {of_these}; more with --states\n")
+            format!("{explored}, {counted}: not every {of_these}; more with --states\n")
         }
-        Extent::Every => format!("{explored} explorations, {counted} states: every {of_these}\n"),
+        Extent::Every => format!("{explored}, {counted}: every {of_these}\n"),
         Extent::Preemptions(most) => format!(
-            "{explored} explorations, {counted} states: every {of_these} with at most {most} preemptions in a run\n"
+            "{explored}, {counted}: every {of_these} with at most {} in a run\n",
+            number::counted(most, "preemption")
         ),
     });
+    if !random {
+        text.extend(equal::reasons(outcomes).into_iter().map(|reason| reason + "\n"));
+    }
     let shown = outcomes.iter().find(|outcome| outcome.is_bad());
     let control = || outcomes.iter().find(|outcome| outcome.report.found.is_some());
     if let Some(outcome) = shown.or_else(control)
@@ -424,12 +431,12 @@ fn verdict(own: &[&Outcome], extent: Extent) -> String {
         .collect();
     let complete = own.iter().all(|outcome| outcome.report.complete);
     match (own[0].case.is_control(), broken.is_empty(), complete) {
-        (true, false, _) => format!("control: caught in {} races", broken.len()),
+        (true, false, _) => format!("control: caught in {}", number::counted(broken.len(), "race")),
         (true, true, _) => "CONTROL NOT CAUGHT".into(),
         (false, false, _) => format!("BROKEN: {}", broken.join(", ")),
         (false, true, _) if extent == Extent::Random => "nothing found".into(),
         (false, true, true) => match extent {
-            Extent::Preemptions(most) => format!("holds within {most} preemptions"),
+            Extent::Preemptions(most) => format!("holds within {}", number::counted(most, "preemption")),
             _ => "holds".into(),
         },
         (false, true, false) => "no counterexample, not complete (--states)".into(),
@@ -456,11 +463,11 @@ fn retell(text: &str, place: &str, details: bool) -> Result<u8, Failure> {
         ))
     })?;
     output::show(&format!(
-        "{} under {} on {}, {} steps:\n{}{}",
+        "{} under {} on {}, {}:\n{}{}",
         recorded.race,
         recorded.design,
         recorded.memory,
-        recorded.steps.len(),
+        number::counted(recorded.steps.len(), "step"),
         story(&lines, violation.as_ref(), details),
         if violation.is_none() { "no rule is broken\n" } else { "" }
     ))?;

@@ -7,20 +7,20 @@ use std::time::Instant;
 use schemars::Schema;
 
 use crate::args::{CompareArgs, RunArgs};
+use crate::catalog;
 use crate::commands::qemu;
-use crate::commands::replay::workload;
+use crate::comparison::json;
+use crate::comparison::report;
+use crate::comparison::summary::Comparison;
+use crate::comparison::table;
+use crate::comparison::verdict::Verdict;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
-use crate::print::comparison;
-use crate::print::json;
-use crate::print::schema;
 use crate::print::output::{self, Destination, Kind};
-use crate::print::report;
+use crate::print::schema;
 use crate::print::table::Tables;
-use crate::runs::catalog;
 use crate::runs::plan::Plan;
 use crate::runs::queue::{self, Runner};
-use crate::runs::summary::Comparison;
-use crate::runs::verdict::Verdict;
+use crate::runs::recording::workload;
 
 /// The comparison that runs when nothing was asked: the flagship workload under every design, with a report.
 ///
@@ -147,9 +147,9 @@ fn compare(
     } else {
         let mut text = title(&comparison);
         let mut tables = Tables::new();
-        text.push_str(&tables.draw(&comparison::comparison(&comparison)));
+        text.push_str(&tables.draw(&table::comparison(&comparison)));
         if shown == Shown::TableAndLatencies {
-            text.push_str(&comparison::latencies(&comparison, &mut tables));
+            text.push_str(&table::latencies(&comparison, &mut tables));
         }
         text.push_str(&Verdict::new(&comparison).text());
         text
@@ -289,7 +289,7 @@ mod tests {
         let comparison = Comparison::new(plan.clone(), ended, None, 1.0);
         let designs: Vec<_> = comparison.rows.iter().map(|row| (row.threads, row.design)).collect();
         assert_eq!(designs, [(4, "broadcast"), (16, "ipi"), (16, "broadcast")]);
-        let text = Tables::new().draw(&comparison::comparison(&comparison)) + &Verdict::new(&comparison).text();
+        let text = Tables::new().draw(&table::comparison(&comparison)) + &Verdict::new(&comparison).text();
         assert!(
             text.contains("broadcast vs ipi: ") && text.contains("at 16 threads\n"),
             "{text}"

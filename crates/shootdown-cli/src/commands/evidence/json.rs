@@ -7,10 +7,10 @@ use super::floor::Below;
 use super::text::errors;
 use super::{Line, distinct};
 use crate::commands::evidence::shape::Statement;
+use crate::comparison::summary::relative_error;
 use crate::print::number::median;
 use crate::print::schema;
 use crate::published::Published;
-use crate::runs::summary::relative_error;
 
 /// What was found.
 pub(super) struct Findings<'a> {

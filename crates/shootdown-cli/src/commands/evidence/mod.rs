@@ -4,6 +4,7 @@
 //! for nothing. A user's own rows take the place of the published ones; of these every row must be one that can be run,
 //! and the shape of curves, which is about the published ones, is left out.
 
+mod findings;
 mod floor;
 mod interpolate;
 mod json;
@@ -116,7 +117,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     verdict.extend(failures.iter().map(|failure| format!("FAILED: {failure}\n")));
     let failed = !failures.is_empty();
     let page = || {
-        page::render(&page::Findings {
+        page::render(&findings::Findings {
             lines: &lines,
             beside: &lines_beside,
             notes: &notes,
@@ -174,7 +175,9 @@ fn failures(specs: &[RunSpec], outcomes: &[Option<Outcome>]) -> Vec<String> {
 /// What to type for the same again.
 fn command_line(settings: &Settings, rows: Option<&Path>) -> String {
     let rows = rows.map(|path| format!(" --rows {}", quoted(&path.display().to_string())));
-    let window = settings.virtual_ms.map(|ms| format!(" --virtual-ms {ms}"));
+    let window = settings
+        .virtual_ms
+        .map(|ms| format!(" --virtual-ms {}", number::written(ms)));
     format!(
         "shootdown evidence{} --runs {} --seed {}{}",
         rows.unwrap_or_default(),

@@ -1,42 +1,19 @@
 //! The page of `evidence`: the published tables with a bar for every error, plots where there are curves, what was
 //! fitted, and what was not run. It shows what [`crate::commands::evidence`] found and computes nothing but positions.
 
+use super::findings::Findings;
 use super::plots::plots;
 use super::text::{ERROR, errors, grid};
 use super::{Line, distinct, shown};
+use crate::catalog;
 use crate::commands::evidence::shape::{self, Statement};
+use crate::comparison::summary::relative_error;
 use crate::print::number::{self, UNKNOWN, median};
 use crate::print::page::{self, escape};
 use crate::print::style;
 use crate::print::table::Grid;
-use crate::published::{Metric, Note, Published};
-use crate::runs::catalog;
+use crate::published::{Metric, Published};
 use crate::runs::plan::Settings;
-use crate::runs::summary::relative_error;
-
-/// Everything the page shows.
-pub struct Findings<'a> {
-    /// The rows that were run.
-    pub lines: &'a [Line],
-    /// Designs shown beside the published ones, of which nothing is published.
-    pub beside: &'a [Line],
-    /// What must be known of the tables.
-    pub notes: &'a [Note],
-    /// The rows that were not run.
-    pub left: &'a [Published],
-    /// How they were run.
-    pub settings: &'a Settings,
-    /// What to type for the same again.
-    pub command: &'a str,
-    /// Simulated curves between the published points of E1.
-    pub curves: Vec<(&'static str, Vec<(usize, f64)>)>,
-    /// What is said of these curves, if they were looked at; none when one of their runs failed.
-    pub statements: Option<Option<Vec<Statement>>>,
-    /// The oracle's verdict, and each run that failed.
-    pub verdict: &'a str,
-    /// Whether nothing was stale and nothing failed.
-    pub sound: bool,
-}
 
 /// The error at which a bar ends; longer ones end in a point.
 const FULL: f64 = 0.5;

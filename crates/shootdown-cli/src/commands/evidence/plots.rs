@@ -1,12 +1,12 @@
 //! Plots of the published tables: published points over simulated lines.
 
-use super::page::Findings;
+use super::findings::Findings;
 use super::{Line, distinct};
+use crate::catalog;
 use crate::print::page::escape;
 use crate::print::plot;
 use crate::print::style;
 use crate::published::Metric;
-use crate::runs::catalog;
 
 /// The table whose machine and workload the curves are of.
 const CURVES_OF: &str = "E1";
@@ -50,9 +50,9 @@ pub(crate) fn plots(findings: &Findings, table: &str) -> String {
                 "<ul class=\"legend\">{}{}</ul>\n<figure>{}<figcaption>{} on {}; lines are simulated.</figcaption></figure>\n",
                 designs
                     .iter()
-                    .map(|design| crate::print::report::sample(style::design(design), design))
+                    .map(|design| crate::comparison::report::sample(style::design(design), design))
                     .collect::<String>(),
-                crate::print::report::PUBLISHED_MARK,
+                crate::comparison::report::PUBLISHED_MARK,
                 plot::lines((1100, 360), &unit(metric, catalog::operation(workload)), &drawn),
                 escape(workload),
                 escape(machine)

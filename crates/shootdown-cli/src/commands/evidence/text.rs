@@ -1,10 +1,10 @@
 //! The tables of the evidence for the terminal, and the errors under them.
 
 use super::{Line, distinct, shown};
+use crate::comparison::summary::relative_error;
 use crate::print::number::{self, UNKNOWN, median};
 use crate::print::table::{Column, Grid, Tables};
 use crate::published::{Metric, Note, Published, Reference};
-use crate::runs::summary::relative_error;
 
 pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &[Note], runs: u64) -> String {
     let (mut text, mut tables) = (String::new(), Tables::new());
@@ -51,8 +51,8 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
         let mut reasons: Vec<String> = rows.iter().filter_map(|row| row.not_run()).collect();
         reasons.dedup();
         text.push_str(&format!(
-            "{table}: {} rows not run: {}\n",
-            rows.len(),
+            "{table}: {} not run: {}\n",
+            number::counted(rows.len(), "row"),
             reasons.join("; ")
         ));
     }
@@ -60,9 +60,9 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
         let of_machine = lines.iter().filter(|line| line.published.machine == machine);
         let (fitted, held_out): (Vec<&Line>, Vec<&Line>) = of_machine.partition(|line| line.published.fitted);
         text.push_str(&format!(
-            "{machine}: {} rows were used for fitting; on the {} others, absolute error:\n",
-            fitted.len(),
-            held_out.len()
+            "{machine}: used for fitting: {}; on {}, absolute error:\n",
+            number::counted(fitted.len(), "row"),
+            number::counted(held_out.len(), "other")
         ));
         text.push_str(&summary("model", held_out.iter().map(|line| line.simulated), &held_out));
         if held_out.iter().any(|line| line.interpolated.is_some()) {
@@ -243,7 +243,7 @@ fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out:
     };
     let missing = match held_out.len() - errors.len() {
         0 => String::new(),
-        missing => format!(" ({missing} rows without a prediction)"),
+        missing => format!(" ({} without a prediction)", number::counted(missing, "row")),
     };
     format!(
         "  {name:<14} worst {:>7}, median {:>7}{missing}\n",

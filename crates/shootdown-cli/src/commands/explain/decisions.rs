@@ -4,6 +4,7 @@ use shootdown::{Demotion, Event};
 use shootdown_sim::os::{Diary, Note};
 
 use super::ns;
+use crate::print::number::counted;
 
 /// Something that the engine decided about a tag or about where broadcasts begin.
 pub(super) struct Decision {
@@ -28,7 +29,10 @@ impl Decision {
                 "promoting",
                 Some(active),
                 None,
-                format!("a space active on {active} CPUs or more is worth a system-wide tag"),
+                format!(
+                    "a space active on {} or more is worth a system-wide tag",
+                    counted(active, "CPU")
+                ),
             ),
             Event::Promoting {
                 active,
@@ -38,8 +42,9 @@ impl Decision {
                 Some(active),
                 Some((without, with)),
                 format!(
-                    "a space active on {active} CPUs is worth a system-wide tag: its requests are expected to cost {} \
-                     without, {} with one",
+                    "a space active on {} is worth a system-wide tag: its requests are expected to cost {} without, {} with \
+                     one",
+                    counted(active, "CPU"),
                     ns(without),
                     ns(with)
                 ),
@@ -61,21 +66,26 @@ impl Decision {
                     Demotion::Shrunk => (
                         "demoting-shrunk",
                         None,
-                        format!("a promoted space has shrunk to {active} active CPUs: it gives its tag back"),
+                        format!(
+                            "a promoted space has shrunk to {}: it gives its tag back",
+                            counted(active, "active CPU")
+                        ),
                     ),
                     Demotion::TagsShort => (
                         "demoting-tags-short",
                         None,
                         format!(
-                            "tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"
+                            "tags are short, and a promoted space is active on {} only: it gives its tag back",
+                            counted(active, "CPU")
                         ),
                     ),
                     Demotion::BroadcastCost { without, with } => (
                         "demoting-dear",
                         Some((without, with)),
                         format!(
-                            "requests of a promoted space, active on {active} CPUs, cost {}, and are expected to cost \
+                            "requests of a promoted space, active on {}, cost {}, and are expected to cost \
                              {} without its tag: it gives it back",
+                            counted(active, "CPU"),
                             ns(with),
                             ns(without)
                         ),

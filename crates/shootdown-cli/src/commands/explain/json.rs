@@ -15,7 +15,7 @@ struct Document<'a> {
     /// The command line that repeats the run.
     command: &'a str,
     /// The run.
-    run: crate::print::json::Run<'a>,
+    run: crate::comparison::json::Run<'a>,
     /// Whether the design chooses its way by costs.
     adaptive: bool,
     /// Requests of the measured window, one element for each way.
@@ -160,7 +160,7 @@ pub(super) fn render(
     });
     crate::print::json::pretty(&Document {
         command,
-        run: crate::print::json::Run::of(spec, target, None, Ok(result)),
+        run: crate::comparison::json::Run::of(spec, target, None, Ok(result)),
         adaptive,
         requests: requests.collect(),
         costs: costs

@@ -3,13 +3,13 @@
 use shootdown_sim::os::Diary;
 
 use super::{share, times};
+use crate::catalog;
+use crate::comparison::report;
 use crate::print::number;
 use crate::print::page::{self, capitalized, escape, prose};
 use crate::print::plot;
-use crate::print::report;
 use crate::print::style::{self, Tone};
 use crate::print::table::{Column, Grid};
-use crate::runs::catalog;
 
 /// The colour of each of [`Diary::WAYS`]: that of the design which has no other.
 fn tone(way: usize) -> Tone {

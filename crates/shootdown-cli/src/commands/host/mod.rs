@@ -4,20 +4,22 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::Schema;
 use shootdown_linux::cpus::{self, Machine};
+use shootdown_linux::load::Load;
 use shootdown_linux::work::{self, Measured, Workload};
 
 use crate::args::{HostArgs, MeasureArgs};
+use crate::comparison::json;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
-use crate::print::json;
-use crate::print::schema;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::output;
+use crate::print::schema;
 use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan;
 
@@ -33,6 +35,7 @@ pub fn command(args: &HostArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.measure)?;
     let rows = plan_rows(args, &place)?;
     place.note();
+    Place::note_load();
     let rows = measure(&place, &rows, &settings, stop)?;
     let stale = rows.iter().flat_map(|row| &row.runs).any(|run| run.stale > 0);
     output::print_as(
@@ -87,12 +90,14 @@ impl Place {
                 "the control group allows {quota:.1} CPUs' time: rows with more threads than that are throttled, and too low"
             ));
         }
-        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let load = load.split(' ').next().and_then(|load| load.parse::<f64>().ok());
-        if let Some(load) = load.filter(|&load| load > 0.5) {
+    }
+
+    /// Says on stderr that other programs run meanwhile.
+    fn note_load() {
+        if let Some(why) = Load::read(Path::new("/proc")).ok().and_then(|load| load.doubt()) {
             output::note(&format!(
-                "other programs run on this machine (load {load:.1}): figures are too low, and interrupts per operation wrong; \
-                 `sudo chrt -r 1 shootdown ...` keeps them off meanwhile"
+                "this machine is busy: {why}: figures are too low, and interrupts per operation wrong; \
+                 `sudo chrt -r 1 shootdown ...` keeps others off meanwhile"
             ));
         }
     }
@@ -113,7 +118,7 @@ impl Settings {
         if !(0.05..=3600.0).contains(&args.seconds) {
             return Err(Failure::Input(format!(
                 "--seconds {}: expected 0.05 to 3600 seconds for each run",
-                args.seconds
+                number::written(args.seconds)
             )));
         }
         if !(1..=plan::MOST_RUNS).contains(&args.runs) {
@@ -298,9 +303,9 @@ fn words(place: &Place, rows: &[Row]) -> String {
     }
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut text = format!(
-        "Linux {} on {} CPUs, measured\n",
+        "Linux {} on {}, measured\n",
         release.trim(),
-        place.machine.cpus.len()
+        number::counted(place.machine.cpus.len(), "CPU")
     );
     text.push_str(&Tables::new().draw(&Grid::new(columns, groups)));
     if rows.iter().all(|row| row.interrupts_per_op().is_none()) {

@@ -1,13 +1,10 @@
 //! `shootdown import`: trace text of a real kernel becomes one Parquet file, and a summary of what is in it.
 
-mod limits;
-mod packed;
+mod doubts;
 
-pub(crate) use limits::losses;
-pub(crate) use packed::unpacked;
+pub(crate) use doubts::losses;
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,6 +22,9 @@ use crate::print::output::{self, Destination, Kind};
 use crate::print::schema;
 use crate::print::table::{Column, Grid, Tables};
 use crate::print::victims;
+use crate::runs::recording::limits;
+use crate::runs::recording::open::{is_stdin, open};
+use crate::runs::recording::packed::{self, unpacked};
 
 /// Processes shown in the summary.
 const TOP: usize = 8;
@@ -180,9 +180,9 @@ fn tell(
         return written.map(|()| SUCCESS);
     }
     let mut tables = Tables::new();
-    let mut text = losses(metadata) + &limits::lines(metadata, coverage);
+    let mut text = losses(metadata) + &doubts::lines(metadata, coverage);
     text.push_str(&match args.victims {
-        Some(_) => damage(metadata),
+        Some(_) => limits::damage(metadata),
         None => words(place, metadata, summary),
     });
     let most = if args.victims.is_some() {
@@ -222,10 +222,6 @@ pub fn schema() -> Schema {
     schema::of::<Imported>("import")
 }
 
-pub(crate) fn is_stdin(path: &Path) -> bool {
-    path == Path::new("-")
-}
-
 /// `a/trace.txt.gz` becomes `a/trace.parquet`.
 fn default_output(file: &Path) -> PathBuf {
     let packed = |ending: &std::ffi::OsStr| packed::ENDINGS.iter().any(|known| ending == *known);
@@ -235,20 +231,6 @@ fn default_output(file: &Path) -> PathBuf {
         file.to_path_buf()
     };
     plain.with_extension("parquet")
-}
-
-/// The bytes as they are, and how many where that is known.
-pub(crate) fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
-    if is_stdin(path) {
-        return Ok((Box::new(io::stdin()), None));
-    }
-    let file = File::open(path)?;
-    let data = file.metadata()?;
-    if data.is_dir() {
-        return Err(io::Error::other("is a folder; name the recording in it"));
-    }
-    let length = data.is_file().then_some(data.len());
-    Ok((Box::new(file), length))
 }
 
 fn bar(bytes: Option<u64>) -> ProgressBar {
@@ -308,13 +290,13 @@ pub(crate) fn words(place: &str, metadata: &Metadata, summary: &Summary) -> Stri
     };
     let known = |what: &Option<String>| what.clone().unwrap_or_else(|| "not said".into());
     let mut text = format!(
-        "{place}: {} events in {seconds:.3} s on {} CPUs; command: {}; kernel: {}\n",
-        number::count(summary.events),
-        metadata.cpus.unwrap_or(summary.cpus),
+        "{place}: {} in {seconds:.3} s on {}; command: {}; kernel: {}\n",
+        number::counted(summary.events, "event"),
+        number::counted(metadata.cpus.unwrap_or(summary.cpus), "CPU"),
         known(&metadata.command),
         known(&metadata.kernel),
     );
-    text.push_str(&damage(metadata));
+    text.push_str(&limits::damage(metadata));
     let row = |what: String, count: u64| vec![what, number::count(count), per_second(count)];
     let mut counts = vec![
         row("task switches".into(), summary.switches),
@@ -355,30 +337,9 @@ pub(crate) fn words(place: &str, metadata: &Metadata, summary: &Summary) -> Stri
     ];
     text.push_str(&tables.draw(&Grid::new(columns, vec![rows.collect()])));
     if processes.len() > TOP {
-        text.push_str(&format!("and {} other processes\n", processes.len() - TOP));
-    }
-    text
-}
-
-/// What was wrong with the text, a line for each kind.
-pub(crate) fn damage(metadata: &Metadata) -> String {
-    let damage = &metadata.damage;
-    let mut text = String::new();
-    if metadata.incomplete {
-        text.push_str("incomplete: recording ended before its time\n");
-    }
-    if damage.skipped() > 0 {
-        text.push_str(&format!(
-            "skipped {} of {} lines: {} damaged, {} with events that are not used, {} out of order\n",
-            number::count(damage.skipped()),
-            number::count(damage.lines),
-            number::count(damage.damaged),
-            number::count(damage.unknown),
-            number::count(damage.out_of_order)
-        ));
-        for first in &damage.first {
-            text.push_str(&format!("  first at line {}: {}\n", first.line, first.what));
-        }
+        let others = processes.len() - TOP;
+        let noun = if others == 1 { "process" } else { "processes" };
+        text.push_str(&format!("and {others} other {noun}\n"));
     }
     text
 }

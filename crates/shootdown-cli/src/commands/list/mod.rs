@@ -6,12 +6,12 @@ use shootdown_sim::model::Model;
 use shootdown_sim::run;
 
 use crate::args::ListArgs;
+use crate::catalog::{self, Entry};
 use crate::failure::{Failure, SUCCESS};
 use crate::print::json;
 use crate::print::output;
 use crate::print::schema;
 use crate::print::terminal::{self, broken};
-use crate::runs::catalog::{self, Entry};
 
 /// Fewest columns of a description beside its name.
 const NARROWEST: usize = 40;

@@ -15,14 +15,14 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::Schema;
 use shootdown::Design;
-use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine, NotDone};
+use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine, NotDone, Run};
 
 use crate::args::{Accel, CompareArgs, QemuArgs};
+use crate::comparison::json;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
-use crate::print::json;
-use crate::print::schema;
 use crate::print::output;
 use crate::print::output::{Destination, Kind};
+use crate::print::schema;
 use reading::Row;
 
 /// The target's name, in JSON and for `compare --on`.
@@ -120,10 +120,7 @@ pub fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     }
     let most = args.threads.iter().flatten().copied().max();
     // `ideal` is not a design that a machine can have.
-    let designs = args
-        .designs
-        .iter()
-        .filter(|name| *name != crate::runs::catalog::IDEAL_DESIGN);
+    let designs = args.designs.iter().filter(|name| *name != crate::catalog::IDEAL_DESIGN);
     command(
         &QemuArgs {
             workload: args.workload.clone(),
@@ -277,6 +274,9 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
         let run = plan.machine.run(&emulator, &path, &words, plan.most, stop);
         let run = run.map_err(Failure::Input)?;
         bar.inc(1);
+        if let Some(failure) = aborted(&plan.machine, &run) {
+            return Err(failure);
+        }
         match run.ended {
             Ended::Stopped => Err(Failure::Interrupted),
             _ => Ok(Row::new(workload, design, threads, plan.seed, run)),
@@ -306,6 +306,22 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }
 
+/// Why QEMU itself gave up with the processor's own virtualization, and what to do.
+fn aborted(machine: &Machine, run: &Run) -> Option<Failure> {
+    let Ended::Otherwise(status) = run.ended else {
+        return None;
+    };
+    // A guest that resets itself ends with status 0.
+    if machine.clock != Clock::Hardware || status == Some(0) {
+        return None;
+    }
+    let said = run.errors.trim().lines().next_back().unwrap_or("it does not say why");
+    Some(Failure::Unusable(format!(
+        "--accel kvm: QEMU gave up: {said}; the KVM of this host cannot run the kernel (as inside some virtual machines): \
+         leave out --accel kvm, which emulates the processor and counts instructions"
+    )))
+}
+
 /// What `qemu --json` prints.
 pub fn schema() -> Schema {
     schema::of::<json::Document>("qemu")
@@ -314,6 +330,38 @@ pub fn schema() -> Schema {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_qemu_aborts_under_kvm_the_remedy_is_named() {
+        let run = |ended| Run {
+            ended,
+            lines: Vec::new(),
+            errors: "warning: x\nqemu-system-x86_64: kvm_buf_set_msrs: Assertion failed.\n".into(),
+            seconds: 0.1,
+        };
+        let machine = |clock| Machine {
+            cpus: 2,
+            clock,
+            memory_mib: 256,
+        };
+        // Aborted by a signal, and ended with an error.
+        for status in [None, Some(1)] {
+            let failure = aborted(&machine(Clock::Hardware), &run(Ended::Otherwise(status))).unwrap();
+            let said = failure.to_string();
+            assert!(
+                said.contains("Assertion failed") && said.contains("leave out --accel kvm"),
+                "{said}"
+            );
+            assert_eq!((failure.status(), said.lines().count()), (1, 1));
+        }
+        assert_eq!(
+            aborted(&machine(Clock::Hardware), &run(Ended::Otherwise(Some(0)))),
+            None
+        );
+        assert_eq!(aborted(&machine(Clock::Hardware), &run(Ended::Violation)), None);
+        assert_eq!(aborted(&machine(Clock::Translated), &run(Ended::Otherwise(None))), None);
+    }
+
     use crate::args::{Cli, Command};
     use clap::Parser;
 

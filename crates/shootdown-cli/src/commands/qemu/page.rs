@@ -3,11 +3,11 @@
 use super::reading::{Line, Row};
 use super::words::Said;
 use super::{Plan, TORTURE};
+use crate::comparison::report;
 use crate::print::bars;
 use crate::print::number;
 use crate::print::page::{self, escape};
 use crate::print::plot;
-use crate::print::report;
 use crate::print::style;
 
 /// The whole page.

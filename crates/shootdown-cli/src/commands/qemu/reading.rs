@@ -4,8 +4,8 @@ use serde::Deserialize;
 use shootdown_qemu::{Ended, Run};
 
 use super::TARGET;
-use crate::print::json;
-use crate::print::kernel_counts::KernelCounts;
+use crate::comparison::json;
+use crate::comparison::kernel_counts::KernelCounts;
 
 /// One run.
 #[derive(Debug)]
@@ -124,6 +124,23 @@ mod tests {
         assert_eq!((&value["ops"], &value["stale"]), (&10.into(), &0.into()));
         assert_eq!(value["qemu"]["broadcast"], "emulated");
         assert!(value["qemu"]["target_instructions"].is_null());
+    }
+
+    /// The keys of the schema are those that are printed: both are made of the same types.
+    #[test]
+    fn what_is_printed_has_the_keys_of_the_schema() {
+        let row = Row::new("tlb_flush2", "ipi", 2, 1, run(Ended::Success, &LINE.replace('\n', "")));
+        let printed: serde_json::Value = serde_json::from_str(&json::document(vec![row.json()])).unwrap();
+        let schema = crate::commands::qemu::schema().to_value();
+        let of_run = &schema["properties"]["runs"]["items"]["properties"];
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        for key in keys(&printed["runs"][0]) {
+            assert!(of_run.get(&key).is_some(), "{key}");
+        }
+        let of_kernel = of_run["qemu"].to_string();
+        for key in keys(&printed["runs"][0]["qemu"]) {
+            assert!(of_kernel.contains(&format!("\"{key}\":{{")), "{key}: {of_kernel}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use shootdown_qemu::{Clock, Version};
 
 use super::reading::Row;
 use super::{Plan, TORTURE};
-use crate::print::kernel_counts::KernelCounts;
+use crate::comparison::kernel_counts::KernelCounts;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid, Tables};
 
@@ -47,8 +47,11 @@ pub(super) fn say(plan: &Plan, emulator: Version, rows: &[Row], control: Option<
     };
     Said {
         head: format!(
-            "{} on the bare-metal kernel, {} CPUs in QEMU {} ({how}), seed {}",
-            plan.workload, plan.machine.cpus, emulator, plan.seed,
+            "{} on the bare-metal kernel, {} in QEMU {} ({how}), seed {}",
+            plan.workload,
+            number::counted(plan.machine.cpus, "CPU"),
+            emulator,
+            plan.seed,
         ),
         grid,
         notes: notes(plan, rows),

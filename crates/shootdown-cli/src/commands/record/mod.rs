@@ -106,7 +106,8 @@ fn check(args: &RecordArgs) -> Result<(), Failure> {
     }
     match args.seconds {
         Some(seconds) if !(seconds > 0.0 && seconds <= 1e6) => Err(Failure::Input(format!(
-            "--seconds {seconds}: expected seconds above 0, for example 10"
+            "--seconds {}: expected seconds above 0, for example 10",
+            number::written(seconds)
         ))),
         _ => Ok(()),
     }
@@ -225,10 +226,10 @@ fn tell(args: &RecordArgs, destination: &Destination, recorded: &Recorded, end: 
     let Recorded { metadata, summary, .. } = recorded;
     if let Some(reason) = &recorded.no_room {
         output::note(&format!(
-            "{}: {reason}; the recording is whole up to there and marked incomplete ({} events came later); free some space, \
+            "{}: {reason}; the recording is whole up to there and marked incomplete ({} came later); free some space, \
              or choose another place with -o",
             destination.shown(),
-            number::count(recorded.discarded)
+            number::counted(recorded.discarded, "event")
         ));
     }
     if let Some(line) = end.line() {

@@ -1,13 +1,11 @@
 //! The `replay` command: a recording of a real program on a simulated machine, under several designs.
 //!
-//! [`source`] reads the recording, [`row`] sums up what came of it, [`words`] and [`page`] show it.
+//! [`row`] sums up what came of it, [`words`] and [`page`] show it.
 
-pub(crate) mod limits;
+mod fit;
 mod page;
 mod row;
-mod source;
 mod words;
-pub mod workload;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +23,7 @@ use shootdown_trace::victims::Interruptions;
 use shootdown_trace::{Coverage, Metadata};
 
 use crate::args::ReplayArgs;
-use crate::commands::import;
+use crate::catalog;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
@@ -34,11 +32,11 @@ use crate::print::progress::Progress;
 use crate::print::schema;
 use crate::print::table::Tables;
 use crate::print::victims::{self, Lines};
-use crate::runs::catalog;
 use crate::runs::plan;
+use crate::runs::recording::{Recording, limits};
 use crate::runs::target::{Target, quoted, with_vm};
+use fit::{Fit, LINUX, indistinct};
 use row::{Prediction, Row};
-use source::Recording;
 
 /// Designs that do what the recorded kernel does with a request: where program and machine are as recorded, what they
 /// predict is set beside what was recorded. The first of them that is asked for.
@@ -81,7 +79,7 @@ struct Document<'a> {
     /// is not as recorded.
     predictions: &'a [Prediction],
     /// How well the interrupts are predicted on each model with as many CPUs as were recorded. Empty without one.
-    fits: &'a [limits::Fit],
+    fits: &'a [Fit],
     /// What the recorded shootdowns interrupted, by CPU, by thread and by system call.
     victims: Lines,
     /// Replays that Ctrl-C kept from ending; absent when all ended.
@@ -188,8 +186,8 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     });
     let mut limits = target.without_effect(specs.iter().map(|spec| spec.design.as_str()));
     limits.extend(limits::lines(&recording, &models));
-    limits.extend(fits.iter().map(limits::Fit::words));
-    limits.extend(limits::indistinct(&rows));
+    limits.extend(fits.iter().map(Fit::words));
+    limits.extend(indistinct(&rows));
     let mut hits: Vec<(&str, &Interruptions)> = Vec::new();
     if as_recorded {
         hits.push(("(recorded)", &recording.victims.interruptions));
@@ -252,7 +250,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             missing_runs: missing,
         })
     } else {
-        let mut text = format!("{}\n{}\n", title(args, &target), import::damage(&recording.metadata));
+        let mut text = format!("{}\n{}\n", title(args, &target), limits::damage(&recording.metadata));
         for line in &limits {
             text.push_str(&format!("{line}\n"));
         }
@@ -335,7 +333,7 @@ fn as_linux(model: &Model, recording: &Recording, args: &ReplayArgs) -> ReplaySp
     ReplaySpec {
         settings: Settings::default(),
         machine: Arc::new(model.clone()),
-        design: limits::LINUX.to_string(),
+        design: LINUX.to_string(),
         seed: args.seed,
         scale: Scale::Copies(1),
         recorded_cpus: recording.cpus(),
@@ -343,10 +341,10 @@ fn as_linux(model: &Model, recording: &Recording, args: &ReplayArgs) -> ReplaySp
 }
 
 /// What is predicted beside what was recorded, for each replay of [`as_linux`].
-fn fits(replays: &[(ReplaySpec, Done)], recording: &Recording) -> Vec<limits::Fit> {
+fn fits(replays: &[(ReplaySpec, Done)], recording: &Recording) -> Vec<Fit> {
     let fit = |(spec, done): &(ReplaySpec, Done)| {
         let found = row::predictions(&done.result, &recording.recorded, true);
-        limits::Fit::new(&spec.machine.name, &found[0], recording.recorded.unseen)
+        Fit::new(&spec.machine.name, &found[0], recording.recorded.unseen)
     };
     replays.iter().map(fit).collect()
 }
@@ -396,12 +394,15 @@ fn notes(recording: &Recording, predicts: bool) -> Vec<String> {
         "(recorded) *: from the queuing of a request to its flush on the other CPU, which is a part of the shootdown."
             .to_string(),
         format!(
-            "{:.3} s, {} spaces; {} switches are not in the recording and were inferred; {} requests concern spaces that it does \
-             not name.",
+            "{:.3} s, {}; not in the recording and inferred: {}; of spaces that it does not name: {}.",
             recorded.seconds(),
-            number::count(recorded.spaces),
-            number::count(recorded.inferred_switches),
-            number::count(recorded.foreign)
+            number::counted(recorded.spaces, "space"),
+            if recorded.inferred_switches == 1 {
+                "1 switch".to_string()
+            } else {
+                format!("{} switches", number::count(recorded.inferred_switches))
+            },
+            number::counted(recorded.foreign, "request")
         ),
     ];
     if predicts {
@@ -416,8 +417,8 @@ fn notes(recording: &Recording, predicts: bool) -> Vec<String> {
     }
     if recording.metadata.lost_events > 0 {
         notes.push(format!(
-            "The recording lost {} events: every number above is a lower bound.",
-            number::count(recording.metadata.lost_events)
+            "The recording lost {}: every number above is a lower bound.",
+            number::counted(recording.metadata.lost_events, "event")
         ));
     }
     if recording.metadata.incomplete {

@@ -5,9 +5,9 @@
 use shootdown_sim::timeline::{MOST_EVENTS, TimelineEvent, What, shootdowns};
 
 use super::words::Verdict;
+use crate::comparison::report;
 use crate::print::number;
 use crate::print::page::{self, escape, prose};
-use crate::print::report;
 use crate::print::style;
 use crate::print::table::Grid;
 

@@ -3,9 +3,9 @@
 use shootdown_trace::program::Recorded;
 
 use super::row::{Prediction, Row, Tail};
+use crate::catalog::CONTROL_DESIGN;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid};
-use crate::runs::catalog::CONTROL_DESIGN;
 
 /// What the oracle found.
 pub struct Verdict {

@@ -2,9 +2,9 @@
 
 use schemars::Schema;
 
-use super::{check, compare, evidence, explain, import, list, qemu, replay, scoreboard, sweep, timeline, walkers};
 #[cfg(target_os = "linux")]
 use super::{calibrate, host, record};
+use super::{check, compare, evidence, explain, import, list, qemu, replay, scoreboard, sweep, timeline, walkers};
 use crate::args::SchemaArgs;
 use crate::failure::{Failure, SUCCESS};
 use crate::print::json;
@@ -129,7 +129,11 @@ mod tests {
                 missing.push(place.to_string());
             }
         });
-        assert!(missing.is_empty(), "not in docs/src/tools/json.md: {}", missing.join(", "));
+        assert!(
+            missing.is_empty(),
+            "not in docs/src/tools/json.md: {}",
+            missing.join(", ")
+        );
     }
 
     #[test]

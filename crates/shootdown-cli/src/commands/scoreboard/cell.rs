@@ -8,8 +8,8 @@ use shootdown_sim::run::{RunResult, RunSpec};
 
 use super::NOT_TO_BEAT;
 use super::location::Place;
+use crate::catalog::{self, IDEAL_DESIGN, JUDGED_DESIGN};
 use crate::print::number;
-use crate::runs::catalog::{self, IDEAL_DESIGN, JUDGED_DESIGN};
 use crate::runs::queue::Outcome;
 
 /// Categories of time named between `adaptive` and the limit.

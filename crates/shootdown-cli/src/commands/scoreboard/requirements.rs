@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cell::Cell;
+use crate::catalog::{FLAGSHIP_MACHINE, FLAGSHIP_WORKLOAD};
 use crate::print::number;
-use crate::runs::catalog::{FLAGSHIP_MACHINE, FLAGSHIP_WORKLOAD};
 
 /// Least share of the best preset, everywhere.
 const OF_BEST: f64 = 0.98;
@@ -47,8 +47,8 @@ fn least(
         what,
         met: below == 0,
         found: format!(
-            "{below} of {} cells below; least {worst:.3}, {}",
-            found.len(),
+            "{below} of {} below; least {worst:.3}, {}",
+            number::counted(found.len(), "cell"),
             cell.place
         ),
     })

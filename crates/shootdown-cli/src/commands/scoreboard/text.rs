@@ -47,8 +47,8 @@ pub(super) fn text(document: &Document, all: bool) -> String {
     ];
     let grid = Grid::new(columns, vec![rows.collect()]);
     let mut text = format!(
-        "adaptive beside the best preset, operations per second: the worst {shown} of {} cells\n{}",
-        cells.len(),
+        "adaptive beside the best preset, operations per second: the worst {shown} of {}\n{}",
+        number::counted(cells.len(), "cell"),
         Tables::new().draw(&grid)
     );
     if document.missing_runs > 0 {

@@ -1,7 +1,9 @@
 //! Sets of values from the lists and ranges of several parameters: every combination, one at a time, or drawn.
 
-use super::space::MOST_RUNS;
 use super::values::{self, Item};
+
+/// Most points, so that a slip of the finger does not fill the memory.
+pub(super) const MOST_RUNS: usize = 2_000_000;
 
 pub(super) const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 

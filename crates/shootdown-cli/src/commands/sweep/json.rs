@@ -7,6 +7,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::results::{self, Kind, Results, kind};
+use crate::print::json::{is_none, pretty};
 use crate::print::schema;
 
 /// One object for each run, `null` where a number is unknown.
@@ -42,7 +43,10 @@ const COLUMNS: [(&str, &str); 24] = [
     ("seed", "Seed of this run."),
     ("ops", "Operations in the window."),
     ("virtual_ns", "Length of the window."),
-    ("ops_per_s", "Operations per second of virtual time, all threads together."),
+    (
+        "ops_per_s",
+        "Operations per second of virtual time, all threads together.",
+    ),
     (
         "half_width",
         "Half the 95 % confidence interval of `ops_per_s`, as a share of it.",
@@ -68,8 +72,16 @@ const COLUMNS: [(&str, &str); 24] = [
 
 /// Columns that depend on the workload and on what is swept: patterns of their names.
 const FAMILIES: [(&str, &str, &str); 4] = [
-    ("^share_", "number", "Share of CPU time that is spent on what the name says, 0 to 1."),
-    ("^latency_.+_count$", "integer", "How many latencies of this name were recorded."),
+    (
+        "^share_",
+        "number",
+        "Share of CPU time that is spent on what the name says, 0 to 1.",
+    ),
+    (
+        "^latency_.+_count$",
+        "integer",
+        "How many latencies of this name were recorded.",
+    ),
     (
         "^latency_.+_(p50|p99|max)_ns$",
         "number",
@@ -127,7 +139,22 @@ impl JsonSchema for Results {
     }
 }
 
+/// What a sweep prints: its runs, as far as they ended.
+#[derive(serde::Serialize, JsonSchema)]
+struct Document<'a> {
+    #[serde(flatten)]
+    results: &'a Results,
+    /// Runs that Ctrl-C kept from ending; absent when all ended.
+    #[serde(skip_serializing_if = "is_none")]
+    missing_runs: usize,
+}
+
+/// The runs that ended, and how many did not.
+pub fn render(results: &Results, missing_runs: usize) -> String {
+    pretty(&Document { results, missing_runs })
+}
+
 /// What `sweep --json` prints.
 pub fn schema() -> Schema {
-    schema::of::<Results>("sweep")
+    schema::of::<Document>("sweep")
 }

@@ -4,9 +4,8 @@
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, Axis, DESIGN_PREFIX, PARAMETER_PREFIX, Parameters, Settings, Values, axis};
 
-use super::combine::{hypercube, once, one_at_a_time, product};
+use super::combine::{MOST_RUNS, hypercube, once, one_at_a_time, product};
 use super::results::Value;
-use super::space::MOST_RUNS;
 use super::values::{self, Item};
 use crate::args::SweepArgs;
 use crate::failure::Failure;

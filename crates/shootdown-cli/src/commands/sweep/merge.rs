@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::results::{Cells, Format, POINT, POINTS, Results, SWEEP, Value};
+use crate::print::number;
 
 /// Most points named in a message.
 const NAMED: usize = 5;
@@ -95,9 +96,9 @@ pub fn merge(paths: &[PathBuf]) -> Result<Results, String> {
     if !missing.is_empty() {
         let more = if missing.len() > NAMED { ", ..." } else { "" };
         return Err(format!(
-            "--merge: {} of {} points are in none of the files ({}{more}); add the missing shards",
+            "--merge: in none of the files: {} of {} ({}{more}); add the missing shards",
             missing.len(),
-            rows.len(),
+            number::counted(rows.len(), "point"),
             missing[..missing.len().min(NAMED)].join(", ")
         ));
     }

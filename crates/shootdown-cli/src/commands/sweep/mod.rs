@@ -1,7 +1,7 @@
 //! The `sweep` command: runs every combination of the values asked for, and goes on where it was when it was
 //! interrupted.
 //!
-//! [`values`] is the grammar, [`space`] the points, made of [`machine`] and [`combine`], [`shard`] who runs which,
+//! [`values`] is the grammar, [`space`] the points, made of [`machine`] and [`combine`],
 //! [`journal`] what is finished, [`results`] columns and files, [`merge`] shards put together, [`summary`] what is
 //! printed at the end.
 
@@ -11,7 +11,6 @@ mod json;
 mod machine;
 mod merge;
 mod results;
-mod shard;
 mod space;
 mod summary;
 mod values;
@@ -22,11 +21,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use serde::Serialize;
-
-use crate::args::SweepArgs;
+use crate::args::{Shard, SweepArgs};
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
-use crate::print::json::pretty;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
 use crate::runs::queue::{self, Outcome, Runner};
@@ -34,8 +30,6 @@ use journal::{Finished, Identity, Journal};
 use results::{Format, Results, Value};
 use space::{Point, Space};
 use summary::Summary;
-
-pub use shard::Shard;
 
 /// Most notes about settings without effect.
 const MOST_NOTES: usize = 5;
@@ -78,8 +72,8 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
     let share = space.share(shard);
     if space.left_out > 0 {
         output::note(&format!(
-            "{} runs are left out: they have more threads than their machine has CPUs",
-            number::count(space.left_out as u64)
+            "left out, with more threads than their machine has CPUs: {}",
+            number::counted(space.left_out, "run")
         ));
     }
 
@@ -133,8 +127,8 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
     let (journal, _) = state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let suspended = |done: usize| match &output {
         Some(output) => Failure::Suspended(format!(
-            "{done} of {} runs are in {}; repeat the command to go on",
-            share.len(),
+            "{done} of {} finished, in {}; repeat the command to go on",
+            number::counted(share.len(), "run"),
             Journal::beside(output.destination.path()).display()
         )),
         None => Failure::Suspended("runs abandoned; with -o FILE a sweep can go on where it was".to_string()),
@@ -178,17 +172,8 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
 
 /// Prints what an interrupted sweep has found so far.
 fn print_partial(results: &Results, missing: usize, as_json: bool) -> Result<(), Failure> {
-    #[derive(Serialize)]
-    struct Partial<'a> {
-        #[serde(flatten)]
-        results: &'a Results,
-        missing_runs: usize,
-    }
     if as_json {
-        return output::print(&json::pretty(&Partial {
-            results,
-            missing_runs: missing,
-        }));
+        return output::print(&json::render(results, missing));
     }
     let all = missing + results.rows.len();
     let text = Summary::new(results).text();
@@ -201,7 +186,11 @@ fn print_partial(results: &Results, missing: usize, as_json: bool) -> Result<(),
 /// Prints JSON or the summary, writes the file.
 fn finish(results: &Results, output: Option<&Output>, as_json: bool, stop: &AtomicBool) -> Result<u8, Failure> {
     let summary = Summary::new(results);
-    let text = if as_json { pretty(results) } else { summary.text() };
+    let text = if as_json {
+        json::render(results, 0)
+    } else {
+        summary.text()
+    };
     let encoded = || output.map_or(Vec::new(), |output| results.encode(output.format));
     let label = (!as_json).then_some("results");
     output::results(&text, output.map(|output| &output.destination), label, encoded, stop)?;

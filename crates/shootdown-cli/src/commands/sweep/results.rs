@@ -135,7 +135,7 @@ pub fn cells(result: &RunResult) -> Vec<(String, Value)> {
         (
             "doubt".to_string(),
             result.doubt().map_or(Value::Null, |doubt| {
-                Value::Text(crate::runs::summary::doubt_in_words(doubt).to_string())
+                Value::Text(crate::comparison::summary::doubt_in_words(doubt).to_string())
             }),
         ),
         number("ipis_per_op", result.ipis_per_op),

@@ -2,6 +2,8 @@
 //!
 //! Owns the grammar. Knows nothing of machines, but that some of their numbers state a range of their own.
 
+use crate::print::number::written;
+
 /// Most values of one range.
 const MOST_POINTS: usize = 10_000;
 /// What a range looks like, for error messages.
@@ -25,16 +27,24 @@ impl Span {
     fn checked(self) -> Result<Self, String> {
         let Self { low, high, log, points } = self;
         if !(low.is_finite() && high.is_finite() && low < high) {
-            return Err(format!("{low}..{high}: expected a range that rises, {FORM}"));
+            return Err(format!(
+                "{}..{}: expected a range that rises, {FORM}",
+                written(low),
+                written(high)
+            ));
         }
         if log && low <= 0.0 {
             return Err(format!(
-                "{low}..{high}: a logarithmic range starts above 0; start it higher or use :lin"
+                "{}..{}: a logarithmic range starts above 0; start it higher or use :lin",
+                written(low),
+                written(high)
             ));
         }
         if !(2..=MOST_POINTS).contains(&points) {
             return Err(format!(
-                "{low}..{high}: expected 2 to {MOST_POINTS} points (--points or :N), found {points}"
+                "{}..{}: expected 2 to {MOST_POINTS} points (--points or :N), found {points}",
+                written(low),
+                written(high)
             ));
         }
         Ok(self)

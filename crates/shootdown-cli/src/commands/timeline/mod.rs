@@ -152,7 +152,7 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let page = || page::render(&title, &command, &sentences, &view);
     let label = (!args.json).then_some("page");
     output::results(&text, destination.as_ref(), label, page, stop)?;
-    let unsound = spec.design != crate::runs::catalog::CONTROL_DESIGN && result.stale > 0;
+    let unsound = spec.design != crate::catalog::CONTROL_DESIGN && result.stale > 0;
     Ok(if unsound { BAD_RUN } else { SUCCESS })
 }
 
@@ -181,18 +181,17 @@ fn sentences(view: &View) -> Vec<String> {
     let targets = view.count(Role::Target);
     let sent = view.lanes.iter().filter(|lane| lane.sent.is_some()).count();
     if targets > 0 {
-        let plural = if targets == 1 { "" } else { "s" };
+        let cpus = number::counted(targets, "CPU");
         parts.push(match sent {
-            _ if sent == targets => format!("interrupts {targets} CPU{plural}"),
-            0 => format!("asks {targets} CPU{plural} to which interrupts of others were on their way"),
-            _ => format!(
-                "asks {targets} CPUs, {sent} of them by interrupts of its own (others' were on their way to the rest)"
-            ),
+            _ if sent == targets => format!("interrupts {cpus}"),
+            0 => format!("asks {cpus} to which interrupts of others were on their way"),
+            _ => {
+                format!("asks {cpus}, {sent} of them by interrupts of its own (others' were on their way to the rest)")
+            }
         });
     }
     if view.broadcasts > 0 {
-        let plural = if view.broadcasts == 1 { "" } else { "s" };
-        parts.push(format!("issues {} broadcast{plural}", view.broadcasts));
+        parts.push(format!("issues {}", number::counted(view.broadcasts, "broadcast")));
     }
     let lazy = view.count(Role::Lazy);
     if lazy > 0 {
@@ -233,6 +232,6 @@ fn command_line(spec: &RunSpec, target: &Target, nth: usize) -> String {
         spec.design,
         spec.threads,
         spec.seed,
-        spec.virtual_ms.unwrap_or(WINDOW_MS)
+        number::written(spec.virtual_ms.unwrap_or(WINDOW_MS))
     )
 }

@@ -136,8 +136,9 @@ fn specs_at(args: &WalkersArgs, settings: &Settings, rate: u64) -> Result<Vec<Ru
     let cpus = target.machine.topology.cpus();
     if cpus < PINNING + FREEING {
         return Err(Failure::Input(format!(
-            "--on {}: has {cpus} CPUs; expected a machine with {} or more",
+            "--on {}: has {}; expected a machine with {} or more",
             args.on,
+            number::counted(cpus, "CPU"),
             PINNING + FREEING
         )));
     }
@@ -183,7 +184,7 @@ fn repeat(args: &WalkersArgs, rates: &[u64], settings: &Settings) -> String {
         command.push_str(" --shared");
     }
     if let Some(ms) = settings.virtual_ms {
-        command.push_str(&format!(" --virtual-ms {ms}"));
+        command.push_str(&format!(" --virtual-ms {}", number::written(ms)));
     }
     command
 }
@@ -380,134 +381,4 @@ fn changes(ahead: impl Iterator<Item = (u64, usize)>) -> Vec<(u64, u64, usize)> 
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use crate::runs::fake::{self, Fake};
-
-    /// Rows in which `walk-interrupt-all` loses pins with the rate of frees, `walk-precise` has none to lose.
-    pub(super) fn findings() -> Findings {
-        let spec = &fake::plan(&["ipi"], &[4]).specs()[0];
-        let row = |asked: u64| Row {
-            asked,
-            outcomes: DESIGNS
-                .iter()
-                .map(|&design| {
-                    let lost = if design == "walk-interrupt-all" {
-                        asked as f64
-                    } else {
-                        0.0
-                    };
-                    let pays = if design == "walk-precise" { 5e3 } else { 0.0 };
-                    Ok(RunResult {
-                        ops_per_s: 1e6 - lost - pays,
-                        interrupts_per_op: lost / 1e4,
-                        ..fake::result(spec)
-                    })
-                })
-                .collect(),
-        };
-        Findings {
-            machine: "gup-64".to_string(),
-            command: "shootdown walkers".to_string(),
-            shared: false,
-            rows: [0, 100, 1000, 10_000, 100_000].map(row).into(),
-            missing: 0,
-        }
-    }
-
-    #[test]
-    fn break_evens_are_named_between_the_rates_that_enclose_them() {
-        let sentences = findings().break_evens();
-        assert_eq!(sentences.len(), 10);
-        for expected in [
-            "walk-interrupt-all is ahead of walk-precise at first; overtaken by walk-precise between 1,000 and 10,000 frees per second",
-            "walk-sticky is ahead of walk-precise wherever they differ, from 0 frees per second on",
-            "walk-sticky and walk-grace: no difference above 0.1%",
-        ] {
-            assert!(
-                sentences.iter().any(|sentence| sentence == expected),
-                "{expected}\n{sentences:#?}"
-            );
-        }
-    }
-
-    #[test]
-    fn json_has_a_run_for_each_design_and_rate_and_the_turns_of_each_pair() {
-        let mut findings = findings();
-        findings.rows[1].outcomes[2] = Err("hangs".to_string());
-        let text = json::render(&findings);
-        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let runs = value["runs"].as_array().unwrap();
-        assert_eq!(runs.len(), 5 * DESIGNS.len());
-        let failed = &runs[DESIGNS.len() + 2];
-        assert_eq!(
-            (&failed["design"], &failed["error"]),
-            (&"walk-sticky".into(), &"hangs".into())
-        );
-        assert!(failed["pins_per_s"].is_null() && failed["share_of_best"].is_null());
-        let last = &runs[4 * DESIGNS.len()];
-        assert_eq!(last["frees_asked_per_s"], 100_000);
-        assert_eq!(
-            (&last["pins_per_s"], &last["share_of_best"]),
-            (&9e5.into(), &0.9.into())
-        );
-        assert_eq!(last["interrupts_per_s"], 9e6);
-        let pair = &value["break_evens"][0];
-        assert_eq!(
-            pair["designs"],
-            serde_json::json!(["walk-interrupt-all", "walk-precise"])
-        );
-        let turn = |ahead: &str, from: u64, after: u64| serde_json::json!({"ahead": ahead, "from_frees_per_s": from, "after_frees_per_s": after});
-        let expected = [turn("walk-interrupt-all", 0, 0), turn("walk-precise", 10_000, 1000)];
-        assert_eq!(pair["turns"], serde_json::Value::from(expected.to_vec()));
-        crate::print::json::assert_explained(&text);
-    }
-
-    #[test]
-    fn the_text_says_what_failed() {
-        let mut findings = findings();
-        findings.rows[1].outcomes[2] = Err("hangs".to_string());
-        assert!(!findings.sound());
-        let text = findings.text();
-        assert!(
-            text.contains("FAILED: walk-sticky at 100 frees per second: hangs"),
-            "{text}"
-        );
-        assert!(
-            text.contains("failed") && text.contains("stale translations: 0"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn every_design_is_run_at_every_rate_and_mistakes_are_told() {
-        use clap::Parser;
-        let run = |more: &[&str]| {
-            let words = [&["shootdown", "walkers", "--frees", "0,1000", "--jobs", "1"], more].concat();
-            let Some(crate::args::Command::Walkers(args)) = crate::args::Cli::try_parse_from(words).unwrap().command
-            else {
-                panic!("not walkers")
-            };
-            let fake = Fake::default();
-            let status = command(&args, &fake, &AtomicBool::new(false));
-            (status, fake.started.into_inner().unwrap())
-        };
-        let (status, mut started) = run(&[]);
-        started.sort_unstable();
-        assert_eq!(status, Ok(SUCCESS));
-        assert_eq!(started, [[PINNING; 5], [PINNING + FREEING; 5]].concat());
-        let set = ["--on", "my box.toml", "--set", "costs.invlpg = 200"];
-        let words = [&["shootdown", "walkers"][..], &set[..]].concat();
-        let Some(crate::args::Command::Walkers(args)) = crate::args::Cli::try_parse_from(words).unwrap().command else {
-            panic!("not walkers")
-        };
-        let settings = Settings::new(&args.run, 1).unwrap();
-        let command = repeat(&args, &[0], &settings);
-        assert!(
-            command.contains("--on 'my box.toml' --frees 0") && command.ends_with("--set costs.invlpg=200"),
-            "{command}"
-        );
-        let message = run(&["--on", "haswell-48"]).0.unwrap_err().to_string();
-        assert!(message.contains("48 CPUs"), "{message}");
-    }
-}
+pub(super) mod tests;

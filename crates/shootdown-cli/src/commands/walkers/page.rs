@@ -1,11 +1,11 @@
 //! What lockless walks pay, as a page.
 
 use super::{DESIGNS, Findings, Row, interrupts_per_s};
+use crate::catalog;
+use crate::comparison::report;
 use crate::print::page::{self, capitalized, escape, prose};
 use crate::print::plot::{self, Line};
-use crate::print::report;
 use crate::print::style;
-use crate::runs::catalog;
 
 /// The whole page.
 pub(super) fn render(findings: &Findings) -> String {

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::{Builder, NamedTempFile};
 
 use super::leftovers;
-use super::output::reason;
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 
 pub use kind::{Kind, allow_overwriting, may_overwrite};
 

@@ -1,5 +1,5 @@
 //! Plots as SVG text: lines over thread counts, and stacked shares. What they show is decided in
-//! [`crate::print::report`].
+//! [`crate::comparison::report`].
 
 mod axis;
 

@@ -2,10 +2,10 @@
 //! legend, for a document.
 
 use super::rates::{invalidation_lines, throughput_lines};
+use crate::comparison::summary::Comparison;
 use crate::print::page::escape;
 use crate::print::plot;
 use crate::print::style;
-use crate::runs::summary::Comparison;
 
 /// Width, and height of the plot below the legend.
 const SIZE: (u32, u32) = (900, 400);

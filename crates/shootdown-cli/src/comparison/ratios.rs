@@ -1,10 +1,10 @@
 //! Who is ahead and by how much: ratios between designs, by rate or by time, of those that can be told apart.
 
+use super::distinct::{self, FEW};
+use super::summary::{Comparison, Row, p99};
 use crate::args::Metric;
+use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::print::number;
-use crate::runs::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
-use crate::runs::distinct::{self, FEW};
-use crate::runs::summary::{Comparison, Row, p99};
 
 /// Designs that are still named one by one.
 const NAMED: usize = 5;

@@ -4,6 +4,11 @@
 //! A reader is a host thread of its own and at most a few thousand steps ahead of who takes them.
 
 use std::cell::Cell;
+pub mod limits;
+pub mod open;
+pub mod packed;
+pub mod workload;
+
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -15,7 +20,6 @@ use shootdown_trace::program::{Program, Recorded, Step};
 use shootdown_trace::victims::{VictimCounter, Victims};
 use shootdown_trace::{Coverage, Event, Metadata, Resolver, Survey, columns, text};
 
-use crate::commands::import;
 use crate::failure::{Failure, unread};
 use crate::print::progress::Progress;
 
@@ -65,13 +69,13 @@ impl Recording {
     /// # Errors
     /// One line that names the file, when it cannot be read, is no recording, or lacks what a replay needs; Ctrl-C.
     pub fn open(path: &Path, stop: impl Fn() -> bool) -> Result<Self, Failure> {
-        if import::is_stdin(path) {
+        if open::is_stdin(path) {
             return Err(Failure::Input(
                 "replay -: a recording is read more than once; `shootdown import - -o trace.parquet` keeps it".into(),
             ));
         }
         let fail = |error: String| Failure::Input(format!("{}: {error}", path.display()));
-        let (file, _) = import::open(path).map_err(|error| fail(unread(&error)))?;
+        let (file, _) = open::open(path).map_err(|error| fail(unread(&error)))?;
         let begins = |mut text: Box<dyn BufRead>| text.fill_buf().map(|bytes| bytes.starts_with(b"PAR1"));
         let packed_columns = begins(Box::new(BufReader::new(file))).map_err(|error| fail(unread(&error)))?;
         let fail = |error: String| match stop() {
@@ -199,13 +203,13 @@ fn for_each(
         reader.for_each(sink).map_err(|error| error.to_string())?;
         return Ok(reader.metadata().clone());
     }
-    let (file, length) = import::open(path).map_err(|error| error.to_string())?;
+    let (file, length) = open::open(path).map_err(|error| error.to_string())?;
     let read = Rc::new(Cell::new(0_u64));
     let file = Counted {
         file,
         read: Rc::clone(&read),
     };
-    let text = import::unpacked(BufReader::with_capacity(1 << 16, file)).map_err(|error| unread(&error))?;
+    let text = packed::unpacked(BufReader::with_capacity(1 << 16, file)).map_err(|error| unread(&error))?;
     let ended = |event: &Event<'_>| {
         tell(&|_| length.map_or(0.0, |length| read.get() as f64 / length.max(1) as f64));
         if sink(event) { Ok(()) } else { Err("ended".to_string()) }

@@ -4,7 +4,7 @@ use shootdown::{Design, Reach};
 use shootdown_sim::model::{Arch, Model};
 use shootdown_sim::run;
 
-use super::plan::Plan;
+use crate::runs::plan::Plan;
 
 /// A reason for which designs fall back, as a footnote of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! It is written as well-formed XML, so that a test can parse it.
 
 mod growth;
+mod intervals;
 mod latency;
 mod legend;
 mod picture;
@@ -10,14 +11,14 @@ mod rates;
 
 use shootdown_sim::model::{Parameter, Unit};
 
-use crate::print::comparison;
+use crate::comparison::summary::{Comparison, Row};
+use crate::comparison::table;
+use crate::comparison::verdict::Verdict;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::page::{self, capitalized, escape};
 use crate::print::plot::{self, Bar, Line};
 use crate::print::style;
 use crate::print::table::Grid;
-use crate::runs::summary::{Comparison, Row};
-use crate::runs::verdict::Verdict;
 use growth::growth;
 use latency::latencies;
 use rates::{interrupts, invalidation, limit, over_threads, throughput};
@@ -72,9 +73,9 @@ fn cpus(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
     if !plan.follows() {
         return format!(
-            "{}{} CPUs",
+            "{}{}",
             if plan.target.as_measured { ", " } else { "; changed to " },
-            plan.target.machine.topology.cpus()
+            number::counted(plan.target.machine.topology.cpus(), "CPU")
         );
     }
     let mut groups: Vec<(usize, Vec<String>)> = Vec::new();
@@ -89,7 +90,7 @@ fn cpus(comparison: &Comparison) -> String {
         .iter()
         .map(|(cpus, threads)| {
             let unit = if threads == &["1"] { "thread" } else { "threads" };
-            format!("{cpus} CPUs at {} {unit}", threads.join(", "))
+            format!("{} at {} {unit}", number::counted(*cpus, "CPU"), threads.join(", "))
         })
         .collect();
     format!("; with {}", groups.join(", "))
@@ -206,7 +207,7 @@ pub fn columns(grid: &Grid) -> String {
 }
 
 fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
-    let table = comparison::comparison(comparison);
+    let table = table::comparison(comparison);
     let mut html = format!("<h2>Numbers</h2>\n{}{}", grid(&table), columns(&table));
     if let Some(fitted) = &verdict.fitted {
         html.push_str(&format!("<p class=\"soft\">{}.</p>\n", escape(&capitalized(fitted))));

@@ -1,8 +1,8 @@
 //! Legends of plots: what a colour, a dash or a marker stands for.
 
+use crate::comparison::summary::Comparison;
 use crate::print::page::escape;
 use crate::print::style::{self, Tone};
-use crate::runs::summary::Comparison;
 
 pub(super) fn design_legend(comparison: &Comparison, published: bool) -> String {
     let mut items: String = comparison

@@ -53,7 +53,7 @@ pub(crate) fn losses(metadata: &Metadata) -> String {
     }
     let mut what = match metadata.lost_events {
         0 => String::new(),
-        lost => format!("{} events", number::count(lost)),
+        lost => number::counted(lost, "event"),
     };
     if unknown > 0 {
         what.push_str(if what.is_empty() { "" } else { ", and " });

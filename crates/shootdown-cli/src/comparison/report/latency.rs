@@ -4,11 +4,11 @@ use shootdown_sim::run::Latency;
 
 use super::legend::design_legend;
 use super::{line, over_threads};
+use crate::comparison::summary::{Comparison, FEWEST, Row, p99};
 use crate::print::number;
 use crate::print::page::escape;
 use crate::print::plot::{self, Line};
 use crate::print::style::{self, Tone};
-use crate::runs::summary::{Comparison, FEWEST, Row, p99};
 
 /// One section per kind of latency that was recorded; nothing when none was.
 pub(super) fn latencies(comparison: &Comparison) -> String {

@@ -2,11 +2,11 @@
 
 use shootdown_sim::run::Latency;
 
-use super::number::{self, UNKNOWN};
-use super::table::{Column, Grid, Tables, mark};
+use super::fallback;
+use super::summary::{Comparison, Row, p99};
 use crate::args::Metric;
-use crate::runs::fallback;
-use crate::runs::summary::{Comparison, Row, p99};
+use crate::print::number::{self, UNKNOWN};
+use crate::print::table::{Column, Grid, Tables, mark};
 
 /// A column, and what stands in it.
 type Filled<'a> = (Column, Box<dyn Fn(&Row) -> String + 'a>);

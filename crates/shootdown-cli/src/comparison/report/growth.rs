@@ -1,20 +1,12 @@
 //! How the cost of an operation grows with CPUs, in the report, and how certain each figure is.
 
+use super::intervals::{INTERVALS, uncertain};
 use super::legend::design_legend;
-use super::rates::INTERVALS;
-use super::{by_threads, line};
+use super::line;
+use crate::comparison::summary::{Comparison, Row};
+use crate::comparison::verdict::Verdict;
 use crate::print::page::escape;
 use crate::print::plot::{self, Line};
-use crate::runs::summary::{Comparison, Row};
-use crate::runs::verdict::Verdict;
-
-/// The rows of a design whose confidence interval is wide enough to be seen, and half its width as a share of the rate.
-pub(super) fn uncertain<'a>(comparison: &'a Comparison, design: &str) -> impl Iterator<Item = (&'a Row, f64)> {
-    let rows = by_threads(comparison, design)
-        .into_iter()
-        .filter(|row| row.is_uncertain());
-    rows.filter_map(|row| Some((row, row.half_width?)))
-}
 
 /// What an operation costs over CPUs, where each thread count has a machine of its size.
 pub(super) fn growth(comparison: &Comparison, verdict: &Verdict) -> String {

@@ -1,8 +1,8 @@
 //! Whether a recording tells designs apart: how many of its flushes reach other CPUs, and how far apart the costs are.
 
+use super::summary::{Comparison, Row};
+use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::print::number;
-use crate::runs::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
-use crate::runs::summary::{Comparison, Row};
 
 /// Fewer shootdowns than this do not tell designs apart. Assumed: the relative error of a count of 30 is 18 %.
 pub const FEW: u64 = 30;

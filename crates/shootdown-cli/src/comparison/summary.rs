@@ -2,9 +2,9 @@
 
 use shootdown_sim::run::{Doubt, Latency, PATIENT_THREADS, RunResult, RunSpec};
 
+use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::print::number::median;
 use crate::published::{self, Published};
-use crate::runs::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::runs::plan::Plan;
 use crate::runs::queue::Outcome;
 

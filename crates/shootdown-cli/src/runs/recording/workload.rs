@@ -13,10 +13,8 @@ use shootdown_sim::replay::{self, ReplayResult, ReplaySpec, Scale};
 use shootdown_sim::run::{RunResult, RunSpec};
 use shootdown_trace::program::Step;
 
-use super::limits;
-use super::source::Recording;
+use super::{Recording, limits};
 use crate::args::{CompareArgs, Metric};
-use crate::commands::import;
 use crate::failure::Failure;
 use crate::print::number;
 use crate::runs::queue::Runner;
@@ -88,7 +86,7 @@ impl Recorded {
             number::count(recorded.requests),
             self.cpus()
         )];
-        notes.extend(import::damage(metadata).lines().map(str::to_string));
+        notes.extend(limits::damage(metadata).lines().map(str::to_string));
         notes.extend(limits::lines(&self.recording, &self.models));
         notes.push("rates: the recording's own under every design; CPU time and latencies are compared".to_string());
         notes

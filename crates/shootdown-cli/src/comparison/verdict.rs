@@ -1,9 +1,9 @@
 //! What the comparison means, in words: the oracle's verdict, the control, the cost, and who wins where.
 
+use crate::catalog::CONTROL_DESIGN;
+use crate::comparison::summary::{Comparison, Row, doubt_in_words};
+use crate::comparison::{distinct, ratios};
 use crate::print::number;
-use crate::runs::catalog::CONTROL_DESIGN;
-use crate::runs::summary::{Comparison, Row, doubt_in_words};
-use crate::runs::{distinct, ratios};
 
 /// Lines told of the reason of a failure; that of a hang has one for each CPU.
 const REASON_LINES: usize = 6;
@@ -189,7 +189,10 @@ fn failed(comparison: &Comparison) -> Vec<String> {
         );
         let more = reasons.count();
         if more > 0 {
-            lines.push(format!("      and {more} more lines (--json has all)"));
+            lines.push(format!(
+                "      and {more} more {} (--json has all)",
+                if more == 1 { "line" } else { "lines" }
+            ));
         }
     }
     lines
@@ -258,7 +261,7 @@ fn doubts(comparison: &Comparison) -> Vec<String> {
             row.design,
             number::threads(row.threads),
             doubt_in_words(doubt),
-            number::count(row.ops)
+            number::counted(row.ops, operation)
         )
     })
     .collect()
@@ -316,11 +319,11 @@ fn cost(comparison: &Comparison) -> String {
         .sum();
     let jobs = comparison.plan.settings.jobs;
     format!(
-        "host: {} events in {:.1} s, {} events per second, on {jobs} host thread{}",
+        "host: {} events in {:.1} s, {} events per second, on {}",
         number::short_count(events as f64),
         comparison.wall_seconds,
         number::short_count(events as f64 / comparison.wall_seconds.max(1e-9)),
-        if jobs == 1 { "" } else { "s" }
+        number::counted(jobs, "host thread")
     )
 }
 
@@ -334,91 +337,4 @@ fn lines(story: Option<&str>) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::runs::fake;
-
-    #[test]
-    fn a_clean_comparison_names_its_designs_and_how_much_was_checked() {
-        let verdict = Verdict::new(&fake::comparison(fake::plan(
-            &["ideal", "ipi", "broadcast", "none"],
-            &[1, 16],
-        )));
-        assert!(verdict.sound);
-        assert_eq!(
-            verdict.stale,
-            "stale translations: 0 in 51,000 checked accesses (ideal, ipi, broadcast)"
-        );
-        assert_eq!(
-            verdict.control.as_deref(),
-            Some("control: `none` on tlb_shared caught after 17 accesses")
-        );
-        assert_eq!(verdict.control_story.len(), 3);
-        assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16"]);
-        assert_eq!(
-            verdict.fitted.as_deref(),
-            Some("published: used for fitting: ipi at 1, ipi at 16, broadcast at 16; the others are predictions")
-        );
-    }
-
-    #[test]
-    fn adaptive_is_held_against_the_best_of_the_others() {
-        let verdict = Verdict::new(&fake::comparison(fake::plan(&["ipi", "broadcast", "adaptive"], &[4])));
-        assert_eq!(verdict.ratios.len(), 2);
-        assert!(
-            verdict.ratios[1].starts_with("adaptive vs the best of ipi, broadcast: 1.05x at 4 threads"),
-            "{verdict:?}"
-        );
-    }
-
-    #[test]
-    fn a_stale_translation_is_shouted_with_its_story() {
-        let mut comparison = fake::comparison(fake::plan(&["ipi", "broadcast"], &[4]));
-        comparison.rows[1].stale = 2;
-        let result = comparison.runs[1].1.as_mut().unwrap();
-        result.stale = 2;
-        result.story = Some("one\ntwo".to_string());
-        let verdict = Verdict::new(&comparison);
-        assert!(!verdict.sound);
-        assert_eq!(
-            verdict.stale,
-            "STALE TRANSLATIONS: 2 in 8,000 checked accesses (broadcast: 2)"
-        );
-        assert!(verdict.text().contains("\n    one\n    two\n"));
-    }
-
-    #[test]
-    fn a_failed_run_is_shouted_with_its_reason_and_left_out_of_the_ratios() {
-        let plan = fake::plan(&["ipi", "broadcast"], &[1, 4]);
-        let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
-        let reason = (0..20)
-            .map(|cpu| format!("CPU {cpu} sleeps"))
-            .collect::<Vec<_>>()
-            .join("\n");
-        outcomes[2] = Err(format!("the simulated kernel hangs:\n{reason}"));
-        let verdict = Verdict::new(&Comparison::new(plan, outcomes, None, 1.0));
-        assert!(!verdict.sound);
-        let text = verdict.text();
-        assert!(
-            text.starts_with(
-                "FAILED RUNS: 1 of 4\n    tlb_flush2 under ipi at 4 threads, seed 1: the simulated kernel hangs:\n    CPU 0 sleeps\n"
-            ),
-            "{text}"
-        );
-        assert!(text.contains("and 15 more lines"), "{text}");
-        assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread"]);
-    }
-
-    #[test]
-    fn a_control_that_slips_through_is_not_passed_over() {
-        let mut comparison = fake::comparison(fake::plan(&["ipi"], &[4]));
-        let control = comparison.control.as_mut().unwrap().1.as_mut().unwrap();
-        (control.stale, control.caught_after, control.story) = (0, None, None);
-        assert!(
-            Verdict::new(&comparison)
-                .control
-                .unwrap()
-                .starts_with("CONTROL NOT CAUGHT: `none` on tlb_shared")
-        );
-    }
-}
+mod tests;

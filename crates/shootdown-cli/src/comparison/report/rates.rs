@@ -1,19 +1,15 @@
 //! Plots of the report over threads, or of one thread count: throughput, the ratio to the limit, interrupts, and CPU
 //! time in invalidation.
 
-use super::growth::uncertain;
+use super::intervals::{INTERVALS, uncertain};
 use super::legend::design_legend;
 use super::line;
+use crate::catalog;
+use crate::comparison::summary::{Comparison, Row};
 use crate::print::bars;
 use crate::print::number;
 use crate::print::page::capitalized;
 use crate::print::plot::{self, Line};
-use crate::runs::catalog;
-use crate::runs::summary::{Comparison, Row};
-
-/// What thick strokes are.
-pub(super) const INTERVALS: &str =
-    "Thick strokes are confidence intervals of 95 %, where they are wide enough to be seen.";
 
 /// A ratio to the limit from here on is above it by more than rounding.
 const ABOVE: f64 = 1.005;

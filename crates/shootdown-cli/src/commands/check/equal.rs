@@ -1,0 +1,123 @@
+//! Why designs have equal numbers of states: they are the same design there, or differ in what the races do not use.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shootdown::Design;
+use shootdown_check::subject;
+
+use super::{Case, Outcome};
+use crate::print::number::listed;
+
+/// A sentence for each group of designs that have equal states in every race, explored whole.
+pub(super) fn reasons(outcomes: &[Outcome]) -> Vec<String> {
+    let mut groups: BTreeMap<(&str, Vec<(&str, u64)>), Vec<&Outcome>> = BTreeMap::new();
+    let mut names = BTreeSet::new();
+    for outcome in outcomes {
+        let (name, memory) = outcome.case.under();
+        if !names.insert((name, memory.name())) {
+            continue;
+        }
+        let own = || outcomes.iter().filter(|other| other.case.under() == (name, memory));
+        if own().all(|other| other.report.complete && other.report.found.is_none()) {
+            let states = own().map(|other| (other.case.race.name, other.report.states)).collect();
+            groups.entry((memory.name(), states)).or_default().push(outcome);
+        }
+    }
+    let mut groups: Vec<_> = groups.into_values().filter(|group| group.len() > 1).collect();
+    groups.sort_by_key(|group| {
+        outcomes
+            .iter()
+            .position(|outcome| outcome.case.under() == group[0].case.under())
+    });
+    groups.iter().map(|group| reason(group, outcomes)).collect()
+}
+
+fn reason(group: &[&Outcome], outcomes: &[Outcome]) -> String {
+    let names: Vec<&str> = group.iter().map(|outcome| outcome.case.subject.name).collect();
+    let races = || {
+        outcomes
+            .iter()
+            .filter(|outcome| outcome.case.under() == group[0].case.under())
+    };
+    let mut as_preset = BTreeSet::new();
+    let mut in_races = BTreeSet::new();
+    for other in &group[1..] {
+        as_preset.extend(differences(preset(&group[0].case), preset(&other.case)));
+        for race in races() {
+            let explored = |case: &Case| subject::under(race.case.race, case.subject);
+            let (one, other) = (explored(&group[0].case), explored(&other.case));
+            in_races.extend(differences(one.design, other.design));
+            if one.broadcasts != other.broadcasts {
+                in_races.insert("broadcast instructions of the machine".to_string());
+            }
+        }
+    }
+    let names = listed(&names);
+    if in_races.is_empty() {
+        let differ = listed(&as_preset.iter().map(String::as_str).collect::<Vec<_>>());
+        return format!(
+            "equal states, as the same design is explored: {names}; `check` or the race sets what they differ in ({differ})"
+        );
+    }
+    let differ = listed(&in_races.iter().map(String::as_str).collect::<Vec<_>>());
+    format!("equal states, as no step of these races depends on what differs ({differ}): {names}")
+}
+
+/// The design as its preset has it.
+fn preset(case: &Case) -> Design {
+    Design::preset(case.subject.name).unwrap_or(case.subject.design)
+}
+
+/// Names of the axes in which two designs differ.
+fn differences(one: Design, other: Design) -> Vec<String> {
+    let (one, other) = (axes(one), axes(other));
+    let differs = |(name, value): (String, String)| (other.get(&name) != Some(&value)).then_some(name);
+    one.clone().into_iter().filter_map(differs).collect()
+}
+
+/// Every axis with its value, as policy and machine print themselves.
+fn axes(design: Design) -> BTreeMap<String, String> {
+    let text = format!("{:#?}\n{:#?}", design.policy, design.machine);
+    let mut axes: BTreeMap<String, String> = BTreeMap::new();
+    let mut last = String::new();
+    for line in text.lines().filter(|line| line.starts_with("    ")) {
+        let own = line
+            .strip_prefix("    ")
+            .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
+        if let Some((name, value)) = own.and_then(|rest| rest.split_once(": ")) {
+            last = name.to_string();
+            axes.insert(last.clone(), value.to_string());
+        } else if let Some(value) = axes.get_mut(&last) {
+            value.push_str(line.trim());
+        }
+    }
+    axes
+}
+
+#[cfg(test)]
+mod tests {
+    use shootdown::{Machine, Policy};
+
+    use super::*;
+
+    #[test]
+    fn axes_are_told_apart_by_name_at_whatever_depth_they_differ() {
+        let adaptive = Design::from(Policy::ADAPTIVE);
+        assert!(differences(adaptive, adaptive).is_empty());
+        let sampled = Policy {
+            sample_one_in: 8,
+            ..Policy::ADAPTIVE
+        };
+        assert_eq!(differences(adaptive, sampled.into()), ["sample_one_in"]);
+        let promoted = Policy {
+            tags: shootdown::Tags::Hybrid { promote_at: 99 },
+            ..Policy::ADAPTIVE
+        };
+        assert_eq!(differences(adaptive, promoted.into()), ["tags"]);
+        let narrow = Machine {
+            tag_limit: 16,
+            ..Machine::PCID
+        };
+        assert_eq!(differences(adaptive, Policy::ADAPTIVE.on(narrow)), ["tag_limit"]);
+    }
+}

@@ -1,0 +1,182 @@
+use super::*;
+
+fn explained(threads: usize, set: &[&str], design: &str) -> (RunSpec, RunResult, Explanation) {
+    let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+    let target = Target::new("milan-72", None, &set).unwrap();
+    let spec = RunSpec {
+        workload: "tlb_flush2".into(),
+        machine: target.machine,
+        design: design.into(),
+        threads,
+        seed: 1,
+        virtual_ms: Some(1.0),
+        lru_drain: false,
+        parameters: target.parameters,
+    };
+    let (result, explanation) = run::explain(&spec, &mut |_| true).unwrap();
+    (spec, result, explanation)
+}
+
+#[test]
+fn an_explained_run_is_not_another_run() {
+    let (spec, result, _) = explained(6, &[], "adaptive");
+    let again = run::run(&spec, &mut |_| true).unwrap();
+    let host_seconds = result.host_seconds;
+    assert_eq!(result, RunResult { host_seconds, ..again });
+}
+
+#[test]
+fn the_reason_for_broadcasting_names_costs_and_promotion() {
+    let (spec, result, explanation) = explained(6, &[], "adaptive");
+    let text = words(&spec, &result, &explanation, 8).join("\n");
+    assert!(text.contains("Measured at start: interrupting one CPU"), "{text}");
+    assert!(text.contains("it was promoted"), "{text}");
+    let [_, _, broadcast] = &explanation.diary.requests;
+    assert!(broadcast.count > 0 && broadcast.mean_ns() > 0.0);
+}
+
+#[test]
+fn the_sentence_and_the_decisions_follow_from_the_numbers_in_json() {
+    for threads in [6, 12, 16, 32] {
+        let (spec, result, explanation) = explained(threads, &[], "adaptive");
+        let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let costs = &value["costs"][1];
+        let number = |name: &str| costs[name].as_u64().unwrap();
+        if let Some(from) = costs["broadcast_from"].as_u64() {
+            let by_interrupts = |cpus: u64| match cpus {
+                0 => 0,
+                cpus => {
+                    number("interrupt_ns") + number("interrupt_more_ns") * (cpus - 1) + number("disturbed_ns") * cpus
+                }
+            };
+            let broadcast = number("broadcast_ns");
+            assert!(4 * broadcast <= 5 * by_interrupts(from) + 4, "{threads}: {costs}");
+            assert!(4 * by_interrupts(from - 1) <= 5 * broadcast + 4, "{threads}: {costs}");
+            let told = words(&spec, &result, &explanation, 8).join("\n");
+            let cheaper = told.contains("so a broadcast costs less");
+            assert_eq!(cheaper, broadcast <= by_interrupts(from), "{told}");
+        }
+        for decision in value["decisions"].as_array().unwrap() {
+            let (without, with) = (decision["without_tag_ns"].as_u64(), decision["with_tag_ns"].as_u64());
+            let Some((without, with)) = without.zip(with) else {
+                continue;
+            };
+            match decision["kind"].as_str().unwrap() {
+                "promoting" => assert!(8 * without > 9 * with - 8, "{decision}"),
+                "demoting-dear" => assert!(8 * with > 9 * without - 8, "{decision}"),
+                other => panic!("{other} has costs"),
+            }
+        }
+    }
+}
+
+#[test]
+fn json_says_what_the_words_say() {
+    let (spec, result, explanation) = explained(6, &[], "adaptive");
+    let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
+    crate::print::json::assert_explained(&text);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["run"]["ops_per_s"], result.ops_per_s);
+    let shares = |value: &serde_json::Value| {
+        let requests = value["requests"].as_array().unwrap();
+        requests.iter().map(|way| way["share"].as_f64().unwrap()).sum::<f64>()
+    };
+    assert!((shares(&value) - 1.0).abs() < 1e-9, "{text}");
+    assert_eq!(value["requests"][2]["way"], "broadcast");
+    assert_eq!(value["requests"][2]["count"], explanation.diary.requests[2].count);
+    let told = decisions(&explanation.diary, usize::MAX);
+    let listed = value["decisions"].as_array().unwrap();
+    // Programs get every decision, people those that change what happens.
+    let of_tags = |line: &&String| !line.contains("the threshold moved") && !line.contains("no longer");
+    let moved = |decision: &&serde_json::Value| decision["kind"] == "threshold-moved";
+    let thresholds = listed.iter().filter(moved).count();
+    assert_eq!(listed.len() - thresholds, told.iter().filter(of_tags).count());
+    let promoted = listed.iter().find(|decision| decision["kind"] == "promoted").unwrap();
+    assert!(
+        told.iter()
+            .any(|line| line.contains(promoted["what"].as_str().unwrap()))
+    );
+    let start = calibrated(&explanation.diary).unwrap();
+    assert_eq!(value["costs"][0]["when"], "calibrated");
+    assert_eq!(value["costs"][0]["interrupt_ns"], start.interrupt_ns);
+    assert_eq!(value["costs"][1]["broadcast_ns"], explanation.costs.broadcast_ns);
+    let timed: Vec<_> = value["timed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|timed| &timed["way"])
+        .collect();
+    assert!(timed.contains(&&serde_json::json!("broadcast")), "{text}");
+}
+
+#[test]
+fn json_of_a_design_or_machine_without_a_choice_has_no_costs_for_it() {
+    let (spec, result, explanation) = explained(4, &[], "ipi");
+    let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&value["adaptive"], &value["costs"]),
+        (&false.into(), &serde_json::json!([]))
+    );
+    let (spec, result, explanation) = explained(4, &["broadcast.available=false"], "adaptive");
+    let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let broadcast = &value["requests"][2];
+    assert!(broadcast["count"] == 0 && broadcast["mean_ns"].is_null() && broadcast["p99_ns"].is_null());
+    let costs = value["costs"].as_array().unwrap();
+    assert!(!costs.is_empty());
+    assert!(
+        costs
+            .iter()
+            .all(|costs| costs["broadcast_ns"].is_null() && costs["broadcast_from"].is_null())
+    );
+}
+
+#[test]
+fn a_machine_that_cannot_broadcast_is_not_said_to() {
+    let (spec, result, explanation) = explained(6, &["broadcast.available=false"], "adaptive");
+    let text = words(&spec, &result, &explanation, 8).join("\n");
+    assert!(text.contains("cannot broadcast"), "{text}");
+    assert!(!text.contains("were broadcast"), "none were: {text}");
+    assert_eq!(explanation.diary.requests[2].count, 0);
+    let page = page::render("a < b", "shootdown explain", &explanation.diary, &[text]);
+    let header = "<th class=\"word\">way</th><th>requests</th><th>share</th><th>of their time</th><th>mean</th>";
+    assert!(page.contains(header), "{page}");
+    assert!(
+        page.contains(
+            "<td class=\"word\">broadcast</td><td>0</td><td>0.0%</td><td>0.0%</td><td>–</td><td>–</td><td>–</td>"
+        ),
+        "{page}"
+    );
+    assert!(bars(&explanation.diary).contains("0 requests,       – each (p50 –, p99 –)"));
+    assert!(
+        crate::print::page::checked(&page)
+            .descendants()
+            .any(|node| node.has_tag_name("svg"))
+    );
+    assert!(page.contains("<h1>a &lt; b</h1>"), "{page}");
+}
+
+#[test]
+fn the_command_repeats_how_many_decisions_were_told() {
+    use clap::Parser;
+    let told = |more: &[&str]| {
+        let words = [&["shootdown", "explain", "tlb_flush2"], more].concat();
+        let Some(crate::args::Command::Explain(args)) = crate::args::Cli::try_parse_from(words).unwrap().command else {
+            panic!("not explain")
+        };
+        let (spec, ..) = explained(2, &[], "ipi");
+        command_line(&args, &spec, &Target::new("milan-72", None, &[]).unwrap())
+    };
+    assert!(told(&["--decisions", "40"]).ends_with(" --virtual-ms 1 --decisions 40"));
+    assert!(told(&[]).ends_with(" --virtual-ms 1"));
+}
+
+#[test]
+fn a_design_that_measures_nothing_is_explained_by_its_settings() {
+    let (spec, result, explanation) = explained(4, &[], "ipi");
+    let text = words(&spec, &result, &explanation, 8).join("\n");
+    assert!(text.contains("nothing was measured"), "{text}");
+    assert!(explanation.diary.requests[1].count > 0, "{text}");
+}

@@ -1,0 +1,122 @@
+use super::*;
+
+fn results(rows: &[(&str, u64, f64, f64)]) -> Results {
+    Results::gather(
+        rows.iter()
+            .map(|&(design, threads, cost, rate)| {
+                vec![
+                    ("workload".to_string(), Value::Text("w".to_string())),
+                    ("machine".to_string(), Value::Text("m".to_string())),
+                    ("design".to_string(), Value::Text(design.to_string())),
+                    ("cpus".to_string(), Value::Count(72)),
+                    ("threads".to_string(), Value::Count(threads)),
+                    ("costs.a".to_string(), Value::Number(cost)),
+                    ("ops_per_s".to_string(), Value::Number(rate)),
+                    ("stale".to_string(), Value::Count(u64::from(design == "none"))),
+                    ("accesses_checked".to_string(), Value::Count(10)),
+                ]
+            })
+            .collect(),
+    )
+}
+
+#[test]
+fn the_tables_say_who_wins_where() {
+    let summary = Summary::new(&results(&[
+        ("ipi", 2, 1.0, 100.0),
+        ("adaptive", 2, 1.0, 110.0),
+        ("ideal", 2, 1.0, 900.0),
+        ("none", 2, 1.0, 900.0),
+        ("ipi", 2, 9.0, 100.0),
+        ("adaptive", 2, 9.0, 90.0),
+        ("ipi", 4, 1.0, 100.0),
+        ("adaptive", 4, 1.0, 200.0),
+        ("ipi", 4, 9.0, 100.0),
+        ("adaptive", 4, 9.0, 300.0),
+    ]));
+    let text = summary.text();
+    let squeezed: Vec<String> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    for expected in [
+        "w m 72 2 1 100 110",
+        "w m 72 4 9 100 300",
+        "w m ipi 72 2 1 of 2 1.01x 1.00x",
+        "w m adaptive 72 4 2 of 2 0.42x 2.50x",
+        "costs.a 1 0.70x (0.50) 1.55x (1.10)",
+        "9 0.72x (0.33) 1.95x (0.90)",
+        "stale translations: 0 in 90 checked accesses",
+    ] {
+        assert!(squeezed.iter().any(|line| line == expected), "{expected}\n{text}");
+    }
+    let verdict = "MISSED adaptive ahead of every other design at both ends of every range (1.000 of the best or more): behind at 1 of 4; \
+                   least 0.900 of the best, w on m at 2 threads with costs.a = 9";
+    assert!(text.lines().any(|line| line == verdict), "{text}");
+}
+
+#[test]
+fn the_least_is_put_down_to_what_was_varied_there() {
+    let cell = |a: f64, b: f64, adaptive: f64| Cell {
+        size: ["w", "m", "72", "2"].map(String::from).to_vec(),
+        values: vec![Some(a), Some(b)],
+        rates: BTreeMap::from([(0, vec![100.0]), (1, vec![adaptive])]),
+    };
+    // The first parameter is 0 unless it is varied, an end of its range.
+    let mut cells = vec![
+        cell(0.0, 5.0, 130.0),
+        cell(9.0, 5.0, 120.0),
+        cell(0.0, 1.0, 110.0),
+        cell(0.0, 8.0, 140.0),
+    ];
+    let (designs, parameters) = (
+        ["ipi", "adaptive"].map(String::from),
+        ["a", "b"].map(|name| Parameter {
+            name,
+            words: Vec::new(),
+        }),
+    );
+    let line = ahead(&designs, &parameters, &cells).unwrap();
+    assert!(
+        line.contains("behind at 0 of 4; least 1.100 of the best, w on m at 2 threads with b = 1"),
+        "{line}"
+    );
+    let grid = ends(&designs, &parameters, &cells);
+    let least: Vec<&str> = grid.groups.iter().flatten().map(|row| row[3].as_str()).collect();
+    assert_eq!(
+        least,
+        ["1.30x (1.30)", "1.20x (1.20)", "1.10x (1.10)", "1.40x (1.40)"],
+        "the end where the others vary"
+    );
+    // Where several are varied at once, an end is every point at it.
+    cells.push(cell(9.0, 8.0, 90.0));
+    let grid = ends(&designs, &parameters, &cells);
+    assert_eq!(grid.groups[0][0][3], "1.30x (1.10)");
+}
+
+#[test]
+fn where_nothing_was_varied_nobody_is_said_to_be_ahead_at_the_ends() {
+    let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0), ("adaptive", 2, 1.0, 110.0)])).text();
+    assert!(!text.contains("both ends of every range"), "{text}");
+}
+
+#[test]
+fn one_design_has_nobody_to_be_compared_with() {
+    let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0)])).text();
+    assert!(!text.contains("over the best"), "{text}");
+    let row = text.lines().find(|line| line.contains(" m ")).unwrap();
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["w", "m", "72", "2", "100"]);
+    assert!(
+        text.ends_with("stale translations: 0 in 10 checked accesses\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn rates_of_many_points_are_left_to_the_file() {
+    let row = |threads| ("ipi", threads, 1.0, 100.0);
+    let rows = |most: u64| (1..=most).map(row).collect::<Vec<_>>();
+    let text = |most| Summary::new(&results(&rows(most))).text();
+    assert!(text(30).contains("at each point"));
+    assert!(!text(31).contains("at each point"));
+}
