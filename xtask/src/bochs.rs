@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use shootdown_qemu::{BOCHS_CPU, BOCHS_NEEDS, Bochs, Ended, ISO_NEEDS, Image, Run, write_iso};
 
-use super::{cases, debian, kernel, steps};
+use super::{cases, debian, kernel, workspace};
 
 /// Longest run, on a host that is busy.
 const MOST: Duration = Duration::from_secs(90);
@@ -71,14 +71,14 @@ pub fn install(end: Instant) -> Result<(), String> {
 /// Everything that was not as it should be, a line each.
 pub fn run(every_fault: bool, end: Instant) -> Result<(), String> {
     install(end)?;
-    let image = Image::around(&steps::root().canonicalize().map_err(|error| error.to_string())?)?;
+    let image = Image::around(&workspace::root().canonicalize().map_err(|error| error.to_string())?)?;
     println!("building the kernel, and once more with its known bugs");
     let never = AtomicBool::new(false);
     let place = Place {
         bochs: Bochs::find()?,
         plain: image.build(&never)?,
         faulty: image.clone().with_faults().build(&never)?,
-        folder: steps::root().join("target/bochs"),
+        folder: workspace::root().join("target/bochs"),
     };
     std::fs::create_dir_all(&place.folder).map_err(|error| format!("{}: {error}", place.folder.display()))?;
     println!(

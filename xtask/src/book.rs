@@ -15,8 +15,8 @@ const VERSION: &str = "0.5.4";
 /// # Errors
 /// When mdBook cannot be installed or refuses the book; the links that lead nowhere.
 pub fn run(end: Instant) -> Result<(), String> {
-    let root = steps::built().join("book");
-    let source = steps::root().join("docs");
+    let root = workspace::built().join("book");
+    let source = workspace::root().join("docs");
     child::run(
         Command::new(mdbook(end)?)
             .arg("build")
@@ -38,7 +38,7 @@ pub fn run(end: Instant) -> Result<(), String> {
 
 /// The program; installed below `target/` unless there is one.
 fn mdbook(end: Instant) -> Result<PathBuf, String> {
-    let tools = steps::built().join("tools");
+    let tools = workspace::built().join("tools");
     let ours = tools.join("bin/mdbook");
     for program in ["mdbook".into(), ours.clone()] {
         if child::output(Command::new(&program).arg("--version"), end).is_ok() {
@@ -49,7 +49,7 @@ fn mdbook(end: Instant) -> Result<PathBuf, String> {
     let little = ["--no-default-features", "--features", "search", "--root"];
     eprintln!("== installing mdBook {VERSION} below {}", tools.display());
     child::patiently(end, || {
-        let mut install = steps::cargo();
+        let mut install = workspace::cargo();
         child::run(install.args(version).args(little).arg(&tools), end)
     })
     .map_err(|why| format!("mdBook was not installed ({why}); by hand: cargo install mdbook"))?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{child, steps};
+use super::{child, workspace};
 
 /// An instruction set.
 struct Arch {
@@ -88,12 +88,12 @@ impl Arch {
     /// The library for this instruction set, and the machine linked to it; the program.
     fn build(&self, end: Instant) -> Result<PathBuf, String> {
         let target = ["--target", self.target, "--target-dir", "target/c-machine"];
-        let mut library = steps::cargo();
+        let mut library = workspace::cargo();
         library.args(["rustc", "--quiet", "-p", "shootdown-c", "--crate-type", "staticlib"]);
         child::run(library.args(target), end)?;
-        let built = steps::root().join("target/c-machine").join(self.target).join("debug");
+        let built = workspace::root().join("target/c-machine").join(self.target).join("debug");
         let program = built.join("machine");
-        let source = steps::root().join("crates/shootdown-c");
+        let source = workspace::root().join("crates/shootdown-c");
         let mut compiler = Command::new(self.compiler);
         compiler
             .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-I"])

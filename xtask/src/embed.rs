@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{child, steps};
+use super::{child, workspace};
 
 /// A kernel and where it runs.
 struct Minimal {
@@ -219,7 +219,9 @@ pub fn run(end: Instant) -> Result<(), String> {
 
 impl Minimal {
     fn folder(&self) -> PathBuf {
-        steps::root().join("examples").join(format!("minimal-{}", self.arch))
+        workspace::root()
+            .join("examples")
+            .join(format!("minimal-{}", self.arch))
     }
 
     /// Lines of Rust: those for the engine, and with them those of the kernel but its boot code.
@@ -235,9 +237,9 @@ impl Minimal {
 
     /// Builds it; returns the program.
     fn build(&self, build: Build, end: Instant) -> Result<PathBuf, String> {
-        let folder = steps::root().canonicalize().map_err(|error| error.to_string())?;
+        let folder = workspace::root().canonicalize().map_err(|error| error.to_string())?;
         let folder = folder.join("target/minimal");
-        let mut command = steps::cargo();
+        let mut command = workspace::cargo();
         // In its folder, where its own settings for the linker are.
         command.current_dir(self.folder()).env_remove("RUSTFLAGS");
         command.args(["build", "--quiet", "--release", "--locked", "--target-dir"]);
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_book_has_the_lines_that_are_counted() {
-        let book = std::fs::read_to_string(steps::root().join("docs/src/embedding/rust.md")).expect("it is there");
+        let book = std::fs::read_to_string(workspace::root().join("docs/src/embedding/rust.md")).expect("it is there");
         for (kernel, name) in KERNELS.iter().zip(["AArch64", "RISC-V", "x86-64"]) {
             let (glue, _) = kernel.lines().expect("sources are there");
             let row = book.lines().find(|line| line.starts_with(&format!("| {name} |")));

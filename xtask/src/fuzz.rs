@@ -4,7 +4,7 @@
 //! measured by flags that every toolchain takes, so only a C++ compiler is needed; AddressSanitizer is
 //! cargo-fuzz's (`RUSTC_BOOTSTRAP=1 cargo fuzz run TARGET`).
 
-use super::{child, steps};
+use super::{child, workspace};
 use std::time::{Duration, Instant};
 
 /// What libFuzzer needs to see which code a run has reached.
@@ -24,7 +24,7 @@ pub struct Order {
 
 /// Targets: the sources in `fuzz/fuzz_targets`.
 fn targets() -> Vec<String> {
-    let folder = steps::root().join("fuzz/fuzz_targets");
+    let folder = workspace::root().join("fuzz/fuzz_targets");
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let stem = |file: std::fs::DirEntry| Some(file.path().file_stem()?.to_string_lossy().into_owned());
     let mut names: Vec<_> = files.filter_map(stem).collect();
@@ -60,9 +60,9 @@ impl Order {
     /// # Errors
     /// When it cannot be built; when something was found, with the command that shows it again.
     pub fn run(&self) -> Result<(), String> {
-        let fuzz = steps::root().join("fuzz");
-        let host = steps::host()?;
-        let mut build = steps::cargo();
+        let fuzz = workspace::root().join("fuzz");
+        let host = workspace::host()?;
+        let mut build = workspace::cargo();
         build.current_dir(&fuzz).env("RUSTFLAGS", FLAGS).args([
             "build",
             "--release",
@@ -87,7 +87,7 @@ impl Order {
             .arg(corpus)
             .arg(fuzz.join("corpus").join(&self.target));
         if self.target == "machine" {
-            command.arg(steps::root().join("machines"));
+            command.arg(workspace::root().join("machines"));
         }
         child::run(&mut command, Instant::now() + Duration::from_secs(self.seconds) + BUILD).map_err(|why| {
             format!(

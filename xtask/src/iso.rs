@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use shootdown_qemu::{Clock, Emulator, ISO_NEEDS, Machine, Run, write_iso};
 
-use super::{debian, steps};
+use super::{debian, workspace};
 
 /// UEFI for virtual machines, and the package that holds it.
 pub const FIRMWARE: (&str, &str) = ("/usr/share/ovmf/OVMF.fd", "ovmf");
@@ -23,7 +23,7 @@ const ROWS: [[&str; 2]; 4] = [["1", "ipi"], ["1", "broadcast"], ["3", "ipi"], ["
 /// What is missing, or what was printed instead.
 pub fn check(emulator: &Emulator, kernel: &Path, end: Instant) -> Result<(), String> {
     debian::programs(&[&ISO_NEEDS[..], &[FIRMWARE]].concat(), end)?;
-    let iso = steps::root().join("target/shootdown.iso");
+    let iso = workspace::root().join("target/shootdown.iso");
     write_iso(kernel, WORDS, &iso, &AtomicBool::new(false))?;
     let machine = Machine {
         cpus: 3,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine, Run};
 
-use super::{cases, iso, steps};
+use super::{cases, iso, workspace};
 
 /// Longest run, on a host that is busy.
 const MOST: Duration = Duration::from_secs(90);
@@ -59,7 +59,7 @@ enum Expected {
 /// Everything that was not as it should be, a line each.
 pub fn run(end: Instant) -> Result<(), String> {
     let emulator = Emulator::find()?;
-    let image = Image::around(&steps::root().canonicalize().map_err(|error| error.to_string())?)?;
+    let image = Image::around(&workspace::root().canonicalize().map_err(|error| error.to_string())?)?;
     println!("building the kernel, and once more with its known bugs");
     let never = AtomicBool::new(false);
     let (plain, faulty) = (image.build(&never)?, image.clone().with_faults().build(&never)?);

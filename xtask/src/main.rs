@@ -23,6 +23,7 @@ mod times;
 mod tsan;
 mod verdict;
 mod workloads;
+mod workspace;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -121,7 +122,7 @@ fn chore(outcome: Result<(), String>) -> ExitCode {
 
 /// Runs the example of that name, optimised and with debug assertions, as tests are.
 fn soak(options: &[&str]) -> ExitCode {
-    let mut command = steps::cargo();
+    let mut command = workspace::cargo();
     command.args([
         "run",
         "--quiet",
@@ -139,7 +140,7 @@ fn soak(options: &[&str]) -> ExitCode {
 
 /// A program of its own: it needs a parser of Rust, and the other chores do not.
 fn mutants(options: &[&str]) -> ExitCode {
-    let mut command = steps::cargo();
+    let mut command = workspace::cargo();
     command
         .args(["run", "--quiet", "-p", "shootdown-mutants", "--"])
         .args(options);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use shootdown_qemu::{BARE_TARGET, BINARY, BOCHS_NEEDS, Emulator, ISO_NEEDS, PACKAGE};
 
 use super::publish::OLDEST;
-use super::{c_machine, child, debian, iso, steps};
+use super::{c_machine, child, debian, iso, workspace};
 
 const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
 
@@ -73,7 +73,7 @@ impl Need {
     fn rustup(self) -> Vec<(Vec<&'static str>, String)> {
         let targets: &[&'static str] = match &self {
             Need::Subcommand(name, component, package) => {
-                let present = quiet(steps::cargo().args([*name, "--version"]));
+                let present = quiet(workspace::cargo().args([*name, "--version"]));
                 let add = (
                     vec!["component", "add", component],
                     format!("or: sudo apt-get install {package}"),

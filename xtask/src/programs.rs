@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use shootdown_qemu::{BINARY, PACKAGE};
 
-use super::linux_baseline::boot::{Boot, Ended, Mode, Ran, Report};
+use super::linux_baseline::boot::{Boot, Mode};
 use super::linux_baseline::guest::Guest;
 use super::linux_baseline::initramfs::Planned;
+use super::linux_baseline::report::{Ended, Ran, Report};
 use super::{debian, workloads};
 
 /// Each boot must end within this.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use super::{child, steps};
+use super::{child, workspace};
 
 /// The libraries that are published, each after those that it needs.
 const LIBRARIES: [&str; 6] = [
@@ -42,10 +42,10 @@ pub const OLDEST: &str = "1.88";
 /// # Errors
 /// The first thing that fails.
 pub fn run(end: Instant) -> Result<(), String> {
-    recent_enough(&child::output(steps::cargo().arg("--version"), end)?)?;
+    recent_enough(&child::output(workspace::cargo().arg("--version"), end)?)?;
     println!("packing and building {}", LIBRARIES.join(", "));
     child::run(
-        steps::cargo()
+        workspace::cargo()
             .args(["publish", "--dry-run", "--allow-dirty"])
             .args(packages(&LIBRARIES)),
         end,
@@ -57,7 +57,7 @@ pub fn run(end: Instant) -> Result<(), String> {
     }
     println!("documentation for {}", DOCUMENTED.join(", "));
     child::run(
-        steps::cargo()
+        workspace::cargo()
             .env("RUSTDOCFLAGS", "-D warnings")
             .args(["doc", "--no-deps", "--all-features"])
             .args(packages(&FOR_KERNELS))
@@ -98,17 +98,17 @@ fn stand_alone() -> Result<(), String> {
 
 /// Where cargo has unpacked a package. All have the version of the workspace, so of this chore.
 fn unpacked(name: &str) -> PathBuf {
-    steps::built()
+    workspace::built()
         .join("package")
         .join(format!("{name}-{}", env!("CARGO_PKG_VERSION")))
 }
 
 /// Runs the examples in the documentation of an unpacked package, with the engine's package in place of the registry's.
 fn examples(name: &str) -> Command {
-    let mut command = steps::cargo();
+    let mut command = workspace::cargo();
     command.args(["test", "--doc", "--manifest-path"]);
     command.arg(unpacked(name).join("Cargo.toml"));
-    command.arg("--target-dir").arg(steps::built().join("published"));
+    command.arg("--target-dir").arg(workspace::built().join("published"));
     // Of the three the last alone needs another.
     if name == "shootdown-host" {
         command.arg("--config");
@@ -121,11 +121,11 @@ fn examples(name: &str) -> Command {
 fn oldest() -> Command {
     let mut command = Command::new("rustup");
     command
-        .current_dir(steps::root())
+        .current_dir(workspace::root())
         .args(["run", OLDEST, "cargo", "check"])
         .args(packages(&LIBRARIES))
         .arg("--target-dir")
-        .arg(steps::built().join("oldest"));
+        .arg(workspace::built().join("oldest"));
     // Cargo has set these for this program, and they would be taken for the compiler to use.
     command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     command
@@ -146,13 +146,13 @@ mod tests {
 
     #[test]
     fn the_oldest_rust_is_the_one_that_the_workspace_promises() {
-        let manifest = std::fs::read_to_string(steps::root().join("Cargo.toml")).unwrap();
+        let manifest = std::fs::read_to_string(workspace::root().join("Cargo.toml")).unwrap();
         assert!(manifest.contains(&format!("rust-version = \"{OLDEST}\"")));
     }
 
     #[test]
     fn every_library_is_published_or_says_that_it_is_not() {
-        for entry in std::fs::read_dir(steps::root().join("crates")).unwrap() {
+        for entry in std::fs::read_dir(workspace::root().join("crates")).unwrap() {
             let manifest = entry.unwrap().path().join("Cargo.toml");
             let text = std::fs::read_to_string(&manifest).unwrap();
             let name = manifest.parent().unwrap().file_name().unwrap().to_str().unwrap();

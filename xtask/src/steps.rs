@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use shootdown_qemu::BARE_TARGET;
 
 use super::child;
 use super::needs::Need;
+use super::workspace::{cargo, root};
 
 /// A host that is neither Linux nor x86: what is compiled for it leans on neither. Nothing is run.
 const OTHER_HOST: &str = "aarch64-apple-darwin";
@@ -316,43 +316,6 @@ fn what_runs(log: &str) -> String {
     parts.push(last.map_or("nothing printed yet".into(), |line| line.chars().take(100).collect()));
     parts.dedup();
     parts.join("; ")
-}
-
-/// Cargo, in the root of the workspace.
-pub fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root());
-    command
-}
-
-/// The root of the workspace.
-pub fn root() -> PathBuf {
-    // `cargo run`, so `cargo xtask` too, says where the package lies; the workspace is one level up.
-    match std::env::var_os("CARGO_MANIFEST_DIR") {
-        Some(package) => PathBuf::from(package).join(".."),
-        None => PathBuf::from("."),
-    }
-}
-
-/// Where cargo builds.
-pub fn built() -> PathBuf {
-    let root = root();
-    let root = root.canonicalize().unwrap_or(root);
-    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), |folder| root.join(folder))
-}
-
-/// The triple of this host.
-///
-/// # Errors
-/// When rustc does not say.
-pub fn host() -> Result<String, String> {
-    let answer = Command::new("rustc")
-        .arg("-vV")
-        .output()
-        .map_err(|error| format!("cannot start rustc: {error}"))?;
-    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(String::from).ok_or_else(|| "rustc -vV names no host".into())
 }
 
 #[cfg(test)]

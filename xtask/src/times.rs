@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::steps;
+use super::workspace;
 
 /// Seconds of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub struct Kept(BTreeMap<String, Times>);
 
 impl Kept {
     fn file() -> PathBuf {
-        steps::root().join("target/steps/times.json")
+        workspace::root().join("target/steps/times.json")
     }
 
     /// Reads them; nothing is kept when there is no file, or not one of ours.
@@ -89,7 +89,7 @@ impl Kept {
     pub fn keep(&mut self, step: &str, times: Times) {
         self.insert(step, times);
         if let Ok(text) = serde_json::to_string_pretty(self) {
-            let _ = std::fs::create_dir_all(steps::root().join("target/steps"));
+            let _ = std::fs::create_dir_all(workspace::root().join("target/steps"));
             let _ = std::fs::write(Self::file(), text + "\n");
         }
     }

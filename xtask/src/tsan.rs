@@ -6,7 +6,7 @@
 //! loads and stores that synchronise; whether fences are where they must be is the models' (`cargo xtask test loom`)
 //! and the simulator's.
 
-use super::{child, steps};
+use super::{child, workspace};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ const STEPS: &str = "20000";
 /// # Errors
 /// What failed.
 pub fn run(end: Instant) -> Result<(), String> {
-    let host = steps::host()?;
+    let host = workspace::host()?;
     println!("RUSTC_BOOTSTRAP=1 RUSTFLAGS='{FLAGS}' cargo test -p shootdown-host --target {host} --test torture");
     let build = child::run(torture("shootdown-host", &host).arg("--no-run"), end);
     build.map_err(|why| {
@@ -72,14 +72,14 @@ fn digest(text: &str) -> String {
 
 /// Keeps a report in a file; says where.
 fn keep(text: &str) -> Result<String, String> {
-    let place = steps::root().join("target/tsan/report.txt");
+    let place = workspace::root().join("target/tsan/report.txt");
     std::fs::write(&place, text).map_err(|error| format!("cannot write {}: {error}", place.display()))?;
     Ok(place.display().to_string())
 }
 
 /// The torture test, instrumented. Its target directory is apart, or every build would undo the other's.
 fn torture(package: &str, host: &str) -> Command {
-    let mut command = steps::cargo();
+    let mut command = workspace::cargo();
     command
         .args([
             "test",

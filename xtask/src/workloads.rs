@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::needs::COMPILER;
-use super::{child, debian, steps};
+use super::{child, debian, workspace};
 
 /// The programs, in the order in which tables show them.
 pub const ALL: [&str; 10] = [
@@ -27,7 +27,7 @@ pub const ALL: [&str; 10] = [
 /// When the compiler is missing or refuses.
 pub fn build(end: Instant) -> Result<PathBuf, String> {
     debian::programs(&COMPILER, end)?;
-    let root = steps::root();
+    let root = workspace::root();
     let out = root.join("target/workloads");
     std::fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     let out = out
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn every_program_of_the_folder_is_listed() {
-        let files = std::fs::read_dir(super::steps::root().join("workloads")).expect("the folder of the workloads");
+        let files = std::fs::read_dir(super::workspace::root().join("workloads")).expect("the folder of the workloads");
         let programs: BTreeSet<String> = files
             .filter_map(|file| Some(file.ok()?.file_name().to_str()?.strip_suffix(".c")?.to_string()))
             .filter(|name| !["init", "measured_loop", "misbehave", "together"].contains(&name.as_str()))

@@ -1,14 +1,14 @@
 //! One boot of a guest: QEMU's command line, and the reports that come from the second serial port.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use serde::Deserialize;
 
+use super::report::{Ended, Ran, Report};
 use super::{Guest, Planned, child, initramfs};
-use crate::steps;
+use crate::workspace;
 
 /// The processor: all that the emulator has, but CMPXCHG16B, after which QEMU 7.2 sometimes leaves wrong flags.
 const CPU: &str = "max,-cx16";
@@ -48,45 +48,6 @@ pub struct Boot<'a> {
     pub may_fail: bool,
     /// Further words of the kernel command line.
     pub words: &'a str,
-}
-
-/// What a guest reported.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Name and release of its kernel.
-    pub kernel: String,
-    /// Addresses of functions of its kernel.
-    pub symbols: BTreeMap<String, u64>,
-    /// The runs, in the order of the plan; without those that failed.
-    pub ran: Vec<Ran>,
-    /// How each program ended.
-    pub ended: Vec<Ended>,
-}
-
-/// How a program ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
-    /// Its exit status, or 128 and a signal.
-    pub status: i32,
-    /// What it printed, or what was said of it, besides its report.
-    pub said: String,
-}
-
-/// One run of a program.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ran {
-    /// The program.
-    pub workload: String,
-    /// Its threads.
-    pub threads: u32,
-    /// Operations in its window.
-    pub ops: u64,
-    /// And in all.
-    pub ops_with_warm_up: u64,
-    /// Operations per second of its window.
-    pub ops_per_s: f64,
-    /// Shootdown interrupts while it ran.
-    pub shootdown_interrupts: u64,
 }
 
 /// A line of the report. The programs of workloads/ and its init.c write them.
@@ -213,7 +174,7 @@ impl Boot<'_> {
 
 /// Where the files of a boot lie.
 fn folder() -> Result<PathBuf, String> {
-    let folder = steps::root().join("target/linux-baseline");
+    let folder = workspace::root().join("target/linux-baseline");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     folder
         .canonicalize()

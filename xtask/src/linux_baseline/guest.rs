@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::{child, debian, spans};
-use crate::{needs, steps};
+use crate::{needs, workspace};
 
 /// A kernel that runs the programs.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Guest {
             Some(name) => debian::package(name, end)?,
             None => debian::newest_kernel(end)?,
         };
-        let folder = steps::root().join("target/linux-baseline");
+        let folder = workspace::root().join("target/linux-baseline");
         let place = folder.join(format!("{}_{}", package.name, package.version.replace(':', "_")));
         if !place.is_dir() {
             eprintln!("== downloading {} {}", package.name, package.version);
@@ -89,8 +89,8 @@ impl Guest {
     }
 
     fn of_design(name: &str, end: Instant) -> Result<Guest, String> {
-        let folder = steps::root().join("kernel");
-        let mut build = steps::cargo();
+        let folder = workspace::root().join("kernel");
+        let mut build = workspace::cargo();
         build.args(["build", "--release", "--quiet"]).current_dir(&folder);
         // A design that is compiled in has a build of its own, apart, or each would undo the other's.
         let (design, target) = match name.strip_suffix(ONLY) {

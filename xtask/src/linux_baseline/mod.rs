@@ -7,6 +7,7 @@
 pub mod boot;
 pub mod guest;
 pub mod initramfs;
+pub mod report;
 mod spans;
 mod table;
 
@@ -18,9 +19,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{child, debian, workloads};
-use boot::{Boot, Mode, Plugin, Ran, Report};
+use boot::{Boot, Mode, Plugin};
 use guest::Guest;
 use initramfs::Planned;
+use report::{Ran, Report};
 
 /// Everything may take so long; each boot has a limit of its own.
 const BUDGET: Duration = Duration::from_secs(45 * 60);

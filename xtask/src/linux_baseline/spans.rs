@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::boot::Report;
 use super::child;
-use crate::steps;
+use super::report::{Ran, Report};
+use crate::workspace;
 
 /// Functions of Linux, x86-64: what a requester calls, and what a target is interrupted by (the second when it is the
 /// only one).
@@ -92,7 +92,7 @@ struct Tally {
 /// # Errors
 /// When the compiler refuses.
 pub fn build(qemu: &str, end: Instant) -> Result<PathBuf, String> {
-    let root = steps::root();
+    let root = workspace::root();
     let source = root.join("xtask/plugin/spans.c");
     let out = root.join("target/linux-baseline/spans.so");
     let mut compiler = Command::new("gcc");
@@ -160,7 +160,7 @@ pub fn counts(kernel: &str, report: &Report, plugin: &Path) -> Result<Vec<Count>
             report.ran.len()
         )));
     }
-    let count = |(window, ran): (Window, &super::Ran)| {
+    let count = |(window, ran): (Window, &Ran)| {
         let instructions: u64 = window.cpus.iter().map(|cpu| cpu.instructions).sum();
         Count {
             kernel: kernel.to_string(),

@@ -1,0 +1,42 @@
+//! What a guest reports of its kernel and of the programs that it runs.
+
+use std::collections::BTreeMap;
+
+/// What a guest reported.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Name and release of its kernel.
+    pub kernel: String,
+    /// Addresses of functions of its kernel.
+    pub symbols: BTreeMap<String, u64>,
+    /// The runs, in the order of the plan; without those that failed.
+    pub ran: Vec<Ran>,
+    /// How each program ended.
+    pub ended: Vec<Ended>,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit status, or 128 and a signal.
+    pub status: i32,
+    /// What it printed, or what was said of it, besides its report.
+    pub said: String,
+}
+
+/// One run of a program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    /// The program.
+    pub workload: String,
+    /// Its threads.
+    pub threads: u32,
+    /// Operations in its window.
+    pub ops: u64,
+    /// And in all.
+    pub ops_with_warm_up: u64,
+    /// Operations per second of its window.
+    pub ops_per_s: f64,
+    /// Shootdown interrupts while it ran.
+    pub shootdown_interrupts: u64,
+}
