@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::{child, steps};
+use super::{child, workspace};
 
 /// The version that is installed where there is none.
 const VERSION: &str = "0.5.4";

@@ -91,7 +91,10 @@ impl Arch {
         let mut library = workspace::cargo();
         library.args(["rustc", "--quiet", "-p", "shootdown-c", "--crate-type", "staticlib"]);
         child::run(library.args(target), end)?;
-        let built = workspace::root().join("target/c-machine").join(self.target).join("debug");
+        let built = workspace::root()
+            .join("target/c-machine")
+            .join(self.target)
+            .join("debug");
         let program = built.join("machine");
         let source = workspace::root().join("crates/shootdown-c");
         let mut compiler = Command::new(self.compiler);

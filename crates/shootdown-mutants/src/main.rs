@@ -19,6 +19,7 @@ mod journal;
 mod mutant;
 mod probe;
 mod process;
+mod progress;
 mod rewrite;
 mod syntax;
 mod table;
@@ -28,10 +29,10 @@ mod workspace;
 
 use arguments::Arguments;
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
 use journal::{Entry, Journal};
 use mutant::Mutant;
 use probe::{Baselines, Probe};
+use progress::Progress;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use tool::{Program, Tool};
@@ -204,18 +205,18 @@ fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
             all.push((program.clone(), name));
         }
     }
-    let bar = bar(all.len(), "measured");
+    let progress = Progress::new(all.len(), "tests measured");
     let mut probes = Vec::new();
     for (program, name) in &all {
         match baselines.probe(program, name, &scratch) {
             Ok(probe) => probes.push(probe),
             // It says nothing of mutations; `cargo xtask test` says that it fails.
-            Err(why) => bar.suspend(|| eprintln!("left out: {why}")),
+            Err(why) => progress.say(&format!("left out: {why}")),
         }
         baselines.write(&kept)?;
-        bar.inc(1);
+        progress.advance();
     }
-    bar.finish_and_clear();
+    drop(progress);
     probes.retain(|probe| !probe.baseline.reached.is_empty());
     Ok(probes)
 }
@@ -225,7 +226,7 @@ fn build(tool: Tool, place: &Path) -> Result<Vec<Program>, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(place.join("workspace"))
-        .args(["build", "--quiet", "--message-format=json"]);
+        .args(["build", "--message-format=json"]);
     // Not `cargo test --no-run`, which makes a test of every example that is named.
     cargo
         .args(["--profile", "test"])
@@ -245,28 +246,17 @@ fn build(tool: Tool, place: &Path) -> Result<Vec<Program>, String> {
     probe::programs(&String::from_utf8_lossy(&built.stdout))
 }
 
-fn bar(length: usize, what: &str) -> ProgressBar {
-    let bar = ProgressBar::new(length as u64);
-    let template = format!("{{bar:40}} {{pos}} of {{len}} {what}, {{elapsed}} elapsed, {{eta}} left  {{msg}}");
-    if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style);
-    }
-    bar
-}
-
 fn try_all(trial: &Trial, mutants: &[Mutant], open: &[u32], jobs: usize) -> Result<(), String> {
-    let bar = bar(open.len(), "tried");
+    let progress = Progress::new(open.len(), "mutations tried");
     let survivors = std::sync::atomic::AtomicUsize::new(0);
     let done = |entry: &Entry| {
         if entry.caught.is_none() {
             let count = survivors.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-            bar.set_message(format!("{count} survive"));
+            progress.note(format!("survivors: {count}"));
         }
-        bar.inc(1);
+        progress.advance();
     };
-    let result = trial.run(mutants, open, jobs, &done);
-    bar.finish_and_clear();
-    result
+    trial.run(mutants, open, jobs, &done)
 }
 
 /// Shows what is known. Whether none survives.

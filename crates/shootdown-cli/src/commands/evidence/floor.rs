@@ -8,9 +8,9 @@ use serde::Serialize;
 use shootdown_sim::run::DESIGN_PREFIX;
 
 use super::Line;
+use crate::catalog::IDEAL_DESIGN;
 use crate::print::number;
 use crate::published::{Metric, Published};
-use crate::catalog::IDEAL_DESIGN;
 
 /// `ideal` may be this much below a published rate, as a share of it: published medians of a few runs and single
 /// simulated runs differ by as much from themselves.
