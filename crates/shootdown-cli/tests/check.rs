@@ -20,7 +20,7 @@ fn a_sound_design_holds_and_the_control_is_caught() {
     assert_eq!(output.status.code(), Some(0));
     let text = printed(&output);
     assert!(
-        text.contains("holds") && text.contains("control: caught in 1 races"),
+        text.contains("holds") && text.contains("control: caught in 1 race"),
         "{text}"
     );
     assert!(
@@ -55,8 +55,8 @@ fn an_exploration_that_is_not_complete_says_so() {
 fn what_holds_within_a_bound_is_not_said_to_hold() {
     let bounded = ["cross", "--designs", "ipi", "--preemptions", "1"];
     let text = printed(&check(&bounded));
-    assert!(text.contains("holds within 1 preemptions"), "{text}");
-    assert!(text.contains("with at most 1 preemptions in a run"), "{text}");
+    assert!(text.contains("holds within 1 preemption"), "{text}");
+    assert!(text.contains("with at most 1 preemption in a run"), "{text}");
     let json = check(&[bounded.as_slice(), &["--json"]].concat());
     let lines: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(

@@ -55,7 +55,7 @@ fn rows_of_a_file_are_run_and_no_others() {
         "{text}"
     );
     assert!(
-        text.contains("zen5-vm-2: 0 rows were used for fitting; on the 1 others"),
+        text.contains("zen5-vm-2: used for fitting: 0 rows; on 1 other,"),
         "{text}"
     );
     for other in ["E1. ", "milan-72", "shape", "interpolation"] {

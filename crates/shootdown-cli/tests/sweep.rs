@@ -100,7 +100,9 @@ fn a_killed_sweep_keeps_what_it_had() {
     let whole = kept.matches('\n').count() - 1;
     let seconds = |line: &str| -> String {
         let rest = line.split("[\"host_time_ns\",").nth(1).unwrap();
-        rest[..rest.find(']').unwrap()].to_string()
+        // As the table writes it: without a fraction of nothing.
+        let time: f64 = rest[..rest.find(']').unwrap()].parse().unwrap();
+        time.to_string()
     };
     let kept: Vec<String> = kept.lines().skip(1).take(whole).map(seconds).collect();
 
@@ -130,7 +132,7 @@ fn ctrl_c_leaves_the_journal_and_says_how_to_go_on() {
     assert_eq!(output.status.code(), Some(130));
     let told = text(&output.stderr);
     assert!(
-        told.contains("of 40 runs are in s.csv.journal; repeat the command to go on"),
+        told.contains("of 40 runs finished, in s.csv.journal; repeat the command to go on"),
         "{told}"
     );
     assert_eq!(names(folder.path()), ["s.csv.journal"]);
@@ -179,7 +181,7 @@ fn the_slurm_script_runs_shards_that_merge_to_the_sweep() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("4 of 12 points are in none of the files"));
+    assert!(text(&output.stderr).contains("in none of the files: 4 of 12 points"));
     assert!(!folder.path().join("some.csv").exists());
 
     let unset = Command::new("sh")

@@ -257,7 +257,7 @@ fn doubts(comparison: &Comparison) -> Vec<String> {
     let rows = comparison.rows.iter().filter_map(|row| Some((row, row.doubt?)));
     rows.map(|(row, doubt)| {
         format!(
-            "in parentheses, too few samples to be meaningful: {} at {}, {} ({} {operation}s)",
+            "in parentheses, too few samples to be meaningful: {} at {}, {} ({})",
             row.design,
             number::threads(row.threads),
             doubt_in_words(doubt),

@@ -10,7 +10,7 @@ use crate::print::number::listed;
 
 /// A sentence for each group of designs that have equal states in every race, explored whole.
 pub(super) fn reasons(outcomes: &[Outcome]) -> Vec<String> {
-    let mut groups: BTreeMap<(&str, Vec<(&str, u64)>), Vec<&Outcome>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, Vec<&Outcome>> = BTreeMap::new();
     let mut names = BTreeSet::new();
     for outcome in outcomes {
         let (name, memory) = outcome.case.under();
@@ -19,7 +19,7 @@ pub(super) fn reasons(outcomes: &[Outcome]) -> Vec<String> {
         }
         let own = || outcomes.iter().filter(|other| other.case.under() == (name, memory));
         if own().all(|other| other.report.complete && other.report.found.is_none()) {
-            let states = own().map(|other| (other.case.race.name, other.report.states)).collect();
+            let states: Vec<(&str, u64)> = own().map(|other| (other.case.race.name, other.report.states)).collect();
             groups.entry((memory.name(), states)).or_default().push(outcome);
         }
     }

@@ -249,7 +249,7 @@ mod tests {
             .for_each(|line| line.simulated = line.simulated.map(|rate| rate * 50.0));
         let text = text(&lines, &[], &[], &[], 1);
         assert!(
-            text.contains("milan-72: 4 rows were used for fitting; on the 8 others, absolute error:"),
+            text.contains("milan-72: used for fitting: 4 rows; on 8 others, absolute error:"),
             "{text}"
         );
         assert!(

@@ -149,8 +149,8 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
         told.extend(costs(explanation));
     }
     let mut ways = format!(
-        "From the start: {} requests concerned no other CPU, {} interrupted",
-        number::count(counts.local_only),
+        "From the start: {} concerned no other CPU, {} interrupted",
+        number::counted(counts.local_only, "request"),
         number::count(counts.interrupting)
     );
     if counts.broadcast_requests > 0 {

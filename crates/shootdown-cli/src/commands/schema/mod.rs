@@ -10,8 +10,11 @@ use crate::failure::{Failure, SUCCESS};
 use crate::print::json;
 use crate::print::output;
 
+/// Makes a schema.
+type Make = fn() -> Schema;
+
 /// The schema of each command that has `--json`.
-pub const SCHEMAS: &[(&str, fn() -> Schema)] = &[
+pub const SCHEMAS: &[(&str, Make)] = &[
     ("compare", compare::schema),
     ("sweep", sweep::schema),
     #[cfg(target_os = "linux")]

@@ -151,7 +151,8 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
     )?;
     if missing > 0 {
         return Err(Failure::Suspended(format!(
-            "{missing} runs did not end; their cells are missing above, or stand as first measured"
+            "{} did not end; their cells are missing above, or stand as first measured",
+            number::counted(missing, "run")
         )));
     }
     Ok(if document.stale > 0 || !document.failed.is_empty() {

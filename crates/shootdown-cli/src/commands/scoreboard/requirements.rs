@@ -253,7 +253,7 @@ pub(super) mod tests {
         assert!(
             found[1]
                 .found
-                .contains("1 of 1 cells below; least 0.990, tlb_flush2 on one at 2 threads")
+                .contains("1 of 1 cell below; least 0.990, tlb_flush2 on one at 2 threads")
         );
         assert!(
             found[3]

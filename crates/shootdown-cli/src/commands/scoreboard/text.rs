@@ -53,8 +53,8 @@ pub(super) fn text(document: &Document, all: bool) -> String {
     );
     if document.missing_runs > 0 {
         text.push_str(&format!(
-            "INTERRUPTED: {} runs did not end; cells that need them are missing, or were not measured again\n",
-            number::count(document.missing_runs as u64)
+            "INTERRUPTED: {} did not end; cells that need them are missing, or were not measured again\n",
+            number::counted(document.missing_runs, "run")
         ));
     }
     for requirement in &document.requirements {

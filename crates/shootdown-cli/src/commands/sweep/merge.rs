@@ -152,7 +152,7 @@ mod tests {
         for (paths, expected) in [
             (
                 vec![&a, &b],
-                "1 of 4 points are in none of the files (2); add the missing shards",
+                "in none of the files: 1 of 4 points (2); add the missing shards",
             ),
             (vec![&a, &b, &c], "point 1 is also in"),
             (vec![&a, &a], "point 0 is also in"),

@@ -140,8 +140,8 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
     };
     if missing == 0 {
         output::note(&format!(
-            "{} runs: {} now, {} before",
-            number::count(share.len() as u64),
+            "{}: {} now, {} before",
+            number::counted(share.len(), "run"),
             number::count(left.len() as u64),
             number::count(before as u64)
         ));
@@ -317,7 +317,7 @@ mod tests {
         };
         let failure = command(&args(&line), &fake, &stop).unwrap_err();
         assert_eq!(failure.status(), 130);
-        assert!(failure.to_string().contains("5 of 12 runs are in "), "{failure}");
+        assert!(failure.to_string().contains("5 of 12 runs finished, in "), "{failure}");
         assert_eq!(files(folder.path()), ["s.csv.journal"]);
         assert_eq!(fake.finished.lock().unwrap().len(), 5);
 

@@ -19,9 +19,9 @@ fn processes(processes: &Processes) -> String {
     match processes {
         Processes::Recorded => "processes: the recording has their numbers".to_string(),
         Processes::Rebuilt(found) => format!(
-            "processes: inferred, {} from {} tasks; {} of the observations agree",
+            "processes: inferred, {} from {}; {} of the observations agree",
             number::count(found.processes),
-            number::count(found.tasks),
+            number::counted(found.tasks, "task"),
             number::percent(found.confidence())
         ),
         Processes::Absent => "processes: not recorded".to_string(),
