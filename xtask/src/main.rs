@@ -17,6 +17,7 @@ mod linux_baseline;
 mod needs;
 mod programs;
 mod publish;
+mod size;
 mod steps;
 mod suite;
 mod times;
@@ -37,6 +38,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
        cargo xtask embed            run the minimal kernels of examples/ in QEMU, with the engine and without
        cargo xtask c-machine        run the machine written in C on AArch64 and RISC-V, by QEMU
+       cargo xtask size             measure the engine's code with a policy compiled in, on three instruction sets
        cargo xtask bochs [all]      run it in Bochs, which has PCID and INVPCID; all: with every known bug
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
@@ -77,6 +79,11 @@ fn main() -> ExitCode {
         ),
         ["bochs"] => chore(bochs::run(false, Instant::now() + BUDGET)),
         ["bochs", "all"] => chore(bochs::run(true, Instant::now() + BUDGET)),
+        ["size"] => chore(
+            needs::Need::BareTargets
+                .meet(Instant::now() + BUDGET)
+                .and_then(|()| size::run(Instant::now() + BUDGET)),
+        ),
         ["workloads"] => {
             let built = workloads::build(Instant::now() + BUDGET);
             chore(built.map(|built| println!("{}", built.display())))

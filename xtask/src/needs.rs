@@ -30,6 +30,8 @@ pub enum Need {
     CMachine,
     /// The targets of the minimal kernels, and the oldest Rust that is promised.
     Publish,
+    /// [`BARE_TARGETS`] alone.
+    BareTargets,
 }
 
 /// The emulators of the minimal kernels, and firmware, each with its package.
@@ -64,7 +66,7 @@ impl Need {
             Need::Programs => all.extend(COMPILER),
             Need::Embed => all.extend(EMULATORS),
             Need::CMachine => all = c_machine::PACKAGES.into(),
-            Need::Subcommand(..) | Need::Target(_) | Need::Publish => all.clear(),
+            Need::Subcommand(..) | Need::Target(_) | Need::Publish | Need::BareTargets => all.clear(),
         }
         all
     }
@@ -82,7 +84,7 @@ impl Need {
             }
             Need::Target(target) => &[*target],
             Need::Kernel | Need::Bochs | Need::Programs => &[BARE_TARGET],
-            Need::Embed | Need::Publish => &BARE_TARGETS,
+            Need::Embed | Need::Publish | Need::BareTargets => &BARE_TARGETS,
             Need::CMachine => &c_machine::TARGETS,
         };
         let missing = targets.iter().filter(|target| !is_installed(target));

@@ -154,6 +154,10 @@ pub fn all() -> Vec<Step> {
             ..step("c", &["xtask", "c-machine"])
         },
         Step {
+            need: Some(Need::BareTargets),
+            ..step("size", &["xtask", "size"])
+        },
+        Step {
             need: Some(Need::Programs),
             ..step("programs", &["xtask", "programs"])
         },

@@ -7,9 +7,10 @@ use crate::design::{Design, Machine, Policy, Tags, tags_on};
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Kernel, Root, Tag};
 use crate::space::log::FlushLog;
-use crate::space::{CachePadded, Space};
+use crate::space::{CachePadded, Mode, Space};
 use crate::tags::pool::TagPool;
 use crate::tags::rollover::RollOver;
+use core::sync::atomic::Ordering;
 
 /// Memory that the kernel supplies, for as long as the engine lives; it belongs to that engine alone.
 pub struct Storage<'a, F: Facade> {
@@ -152,6 +153,27 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         Pinned {
             kernel: &self.kernel,
             cpu: self.kernel.cpu(),
+        }
+    }
+
+    /// The tag mode of a space (acquire). A flush reads it *after* its increment of the generation; pairs with the full
+    /// compare-exchange that publishes a promotion.
+    #[inline]
+    pub(crate) fn mode(&self, space: &Space<K::Facade, W>) -> Mode {
+        self.unpack_mode(space.mode.0.load(Ordering::Acquire))
+    }
+
+    /// The mode in a space's word. With a policy fixed at compile time, modes that it never uses are compiled away.
+    #[inline]
+    pub(crate) fn unpack_mode(&self, word: u64) -> Mode {
+        let Some(policy) = (const { &K::POLICY }) else {
+            return Mode::unpack(word);
+        };
+        match (policy.tags, Mode::unpack(word)) {
+            (Tags::PerCpu, _) => Mode::PerCpu,
+            (Tags::System, mode @ Mode::Rolled { .. }) => mode,
+            (Tags::System, _) | (_, Mode::Rolled { .. }) => Mode::PerCpu,
+            (_, mode) => mode,
         }
     }
 

@@ -37,7 +37,7 @@
 //! # The contract, and where it is kept
 //! | | what | where |
 //! | --- | --- | --- |
-//! | C1 | no translation is used that the tables did not hold after the flush | `flush/mod.rs` (`dispatch_into`), `cpu/switch.rs`, `cpu/catch_up.rs` |
+//! | C1 | no translation is used that the tables did not hold after the flush | `flush/mod.rs` (`publish_and_count`), `cpu/switch.rs`, `cpu/catch_up.rs` |
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
 //! | C1, C2 | relaxed, opt-in: an old translation may be used until its quarantine ends | `flush/deferred.rs`, [`Free::Deferred`] |
 //! | C1 | a target may answer before it invalidates, if it uses nothing meanwhile | `transport/early_ack.rs`, [`Ack::Early`] |

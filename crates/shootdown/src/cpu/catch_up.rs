@@ -253,7 +253,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space: &Space<K::Facade, W>,
         state: State,
     ) -> Option<Answer> {
-        Some(match space.mode() {
+        Some(match self.mode(space) {
             Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => {
                 self.leave_system_tag(cpu, space);
                 Answer::Current

@@ -95,7 +95,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// then it is looked at in vain, no more (C6). It stays in too where departures wait to be asked about, be it for
     /// all spaces or for those that other CPUs are in.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
-        let mode = space.mode();
+        let mode = self.mode(space);
         let stays = matches!(mode, Mode::Rolled { .. } | Mode::System(_))
             || self.holds_tag_in_set(mode)
             || match self.departure() {
@@ -120,7 +120,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.
     fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
-        let tag = match (self.tags(), space.mode()) {
+        let tag = match (self.tags(), self.mode(space)) {
             (crate::design::Tags::System, _) => {
                 // From the choice of the next tag on a roll-over keeps that one for this CPU, and no longer the one
                 // that is loaded: let go of it first, so that nothing is filled or walked under it (C3, C4).

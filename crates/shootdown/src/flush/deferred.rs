@@ -89,7 +89,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.policy().free != Free::Deferred
             || self.policy().reach == Reach::None
             || range.tables()
-            || space.mode() != Mode::PerCpu
+            || self.mode(space) != Mode::PerCpu
         {
             return Unmapped::Now(self.flush(space, range));
         }
@@ -111,7 +111,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that
         // it has read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
         let tickless = targets.iter().any(|cpu| self.tickless.contains(cpu));
-        if tickless || space.mode() != Mode::PerCpu {
+        if tickless || self.mode(space) != Mode::PerCpu {
             drop(pin);
             return Unmapped::Now(self.flush(space, range));
         }

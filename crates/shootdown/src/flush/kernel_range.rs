@@ -43,7 +43,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.broadcast_kernel(&range);
             if self.machine().errata.interrupt_too {
                 let running = self.all_targets(me);
-                self.interrupt(token, running, EncodedRequest::SYNCHRONISE, pin, |_| {});
+                self.interrupt(token, running, EncodedRequest::SYNCHRONISE, pin, &|_| {});
             }
             return;
         }
@@ -59,7 +59,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         token.secondary = self.notify_secondary_of_kernel(&range);
         let targets = self.all_targets(me);
-        self.interrupt(token, targets, EncodedRequest::kernel(&range), pin, |engine| {
+        self.interrupt(token, targets, EncodedRequest::kernel(&range), pin, &|engine| {
             engine.masked(|| match engine.policy().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
                 _ => engine.flush_kernel_range(&engine.cpus[me], &range),

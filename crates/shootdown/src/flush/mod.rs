@@ -226,7 +226,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             // come before them, a barrier of their own does that (`stragglers`).
             let word = space.mode.0.load(Ordering::Relaxed);
             token.secondary = self.notify_secondary(space, &range);
-            match Mode::unpack(word) {
+            match self.unpack_mode(word) {
                 Mode::PerCpu => self.flush_on_slots(token, &flush, sample, pin),
                 Mode::System(tag) => self.flush_under_tag(token, &flush, word, tag, sample, pin),
                 Mode::Transition(tag) => self.flush_in_transition(token, &flush, word, tag, pin),
@@ -282,8 +282,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             token.add_walkers(space, &walking, &mut targets);
         }
         let asked = EncodedRequest::space(space.id, generation, &range);
-        // The closure owns what it needs, so that nothing has to stand in memory for it.
-        self.interrupt(token, targets, asked, pin, move |engine| {
+        self.interrupt(token, targets, asked, pin, &move |engine| {
             engine.flush_here(me, space, generation, range)
         });
         Sent::Interrupts { targets: targets.len() }
@@ -329,7 +328,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 return;
             }
             // Then it is on a slot: while a CPU is on the tag of a space there is one.
-            if space.mode() == Mode::PerCpu {
+            if self.mode(space) == Mode::PerCpu {
                 self.catch_up(cpu, space);
             } else {
                 self.sync_loaded_space(cpu);

@@ -28,8 +28,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// [`targets`](Self::targets), for a request that, where it `tells`, can tell CPUs that have left the space to
     /// leave its set. Whether they are among them.
-    // It and what it calls are always part of the flush: apart, a set of targets would go through memory twice.
-    #[inline(always)]
     pub(crate) fn targets_and_departed(
         &self,
         space: &Space<K::Facade, W>,
@@ -46,7 +44,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Targets without CPUs that have left the space and may be skipped, and how many those are.
-    #[inline(always)]
     fn targets_present(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> (CpuMask<W>, u64) {
         let (mut targets, mut departed) = (CpuMask::EMPTY, 0);
         let asks = self.policy().targets;
@@ -98,7 +95,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled is flushed
     /// by the hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and after the
     /// caller's full barrier, which pairs with the hypervisor's exchange at entry.
-    #[inline(always)]
+    #[inline]
     fn add_target(&self, cpu: CpuId, state: State, keep_lazy: bool, targets: &mut CpuMask<W>) {
         if !state.is_off() && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
             targets.insert(cpu);
@@ -233,11 +230,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.cpus.for_each_but(me, |cpu| {
             let mut state = self.cpus[cpu].state();
             if state.is_switching() {
-                let over = || {
+                let mut over = || {
                     state = self.cpus[cpu].state();
                     !state.is_switching()
                 };
-                self.wait_reporting(me, (space.id, 0), || Some(cpu), over);
+                self.wait_reporting(me, (space.id, 0), &|| Some(cpu), &mut over);
             }
             if state.id() == space.id && state.is_on_system_tag() == on_system_tag {
                 stragglers.insert(cpu);

@@ -1,6 +1,7 @@
 //! What a flush that was dispatched leaves to be waited for, and the waiting.
 
 use crate::cpuset::CpuMask;
+use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::targets::AHEAD;
@@ -126,12 +127,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Waits for `done`, serving own requests, reporting a CPU that does not answer (C7).
+    // Not inlined: each of its callers would have a copy (`cargo xtask size`).
+    #[inline(never)]
     pub(crate) fn wait_reporting(
         &self,
         waiter: CpuId,
         (space, generation): (u64, u64),
-        target: impl Fn() -> Option<CpuId>,
-        mut done: impl FnMut() -> bool,
+        target: &dyn Fn() -> Option<CpuId>,
+        done: &mut dyn FnMut() -> bool,
     ) {
         // A waiter has interrupts on or off from the first poll to the last.
         let serves = self.serves_while_waiting();
@@ -217,7 +220,8 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// [`wait`](Self::wait), without moving the token, which is large. Once.
     #[inline]
     pub(crate) fn wait_in_place(&self) {
-        if !self.targets.is_empty() {
+        // Only posts are left to be waited for here.
+        if self.engine.policy().requests == Requests::Log && !self.targets.is_empty() {
             self.wait_for_targets();
         }
         self.engine.await_secondary(self.secondary);
@@ -281,7 +285,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         let (mut ahead, mut looked_ahead) = (self.targets.iter(), 0);
         for (index, cpu) in self.targets.iter().enumerate() {
             let needed = self.needed(index, cpu);
-            let done = || self.has_answered(cpu, needed);
+            let mut done = || self.has_answered(cpu, needed);
             if done() {
                 // The next ones were asked little later, so have likely answered too: have their lines travel together.
                 // Those of CPUs that have not are better left to them.
@@ -297,7 +301,8 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             }
             // Only for the report: a waiter that migrates is reported where it began.
             let waiter = self.engine.kernel.cpu();
-            self.engine.wait_reporting(waiter, self.about(), || Some(cpu), done);
+            self.engine
+                .wait_reporting(waiter, self.about(), &|| Some(cpu), &mut done);
         }
         if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
             let took = sending + self.engine.since(begun);

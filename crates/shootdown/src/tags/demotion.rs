@@ -97,7 +97,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         } else {
-            self.interrupt(token, on_tag, EncodedRequest::CATCH_UP, pin, |_| {});
+            self.interrupt(token, on_tag, EncodedRequest::CATCH_UP, pin, &|_| {});
         }
     }
 
@@ -119,7 +119,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         }
-        self.interrupt(token, targets, EncodedRequest::CATCH_UP, pin, |_| {});
+        self.interrupt(token, targets, EncodedRequest::CATCH_UP, pin, &|_| {});
         Sent::Unsampled
     }
 

@@ -83,7 +83,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn promote(&self, space: &Space<K::Facade, W>) {
         // Relaxed, for the exchange decides.
         let word = space.mode.0.load(Ordering::Relaxed);
-        if Mode::unpack(word) != Mode::PerCpu || word & Mode::ENDED != 0 {
+        if self.unpack_mode(word) != Mode::PerCpu || word & Mode::ENDED != 0 {
             return;
         }
         let Some(tag) = self.allocate_tag() else {
@@ -126,7 +126,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let _ = space.change_mode(word, Mode::System(tag));
             return Sent::Unsampled;
         }
-        self.interrupt(token, stragglers, EncodedRequest::CATCH_UP, pin, |_| {});
+        self.interrupt(token, stragglers, EncodedRequest::CATCH_UP, pin, &|_| {});
         Sent::Unsampled
     }
 
@@ -180,7 +180,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.await_secondary(secondary);
         self.wait_until_settled(space, generation);
         if self.policy().exit == Exit::Flush
-            && let Mode::Rolled { tag, .. } = space.mode()
+            && let Mode::Rolled { tag, .. } = self.mode(space)
         {
             let pin = self.pinned();
             let mut token = self.token(space.id, generation);
@@ -193,7 +193,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // decides.
         loop {
             let word = space.mode.0.load(Ordering::Relaxed);
-            let mode = Mode::unpack(word);
+            let mode = self.unpack_mode(word);
             if matches!(mode, Mode::Rolled { .. }) || word & Mode::ENDED != 0 && mode == Mode::PerCpu {
                 return Flushed::new(space.id, true);
             }
@@ -210,8 +210,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// without waiting for any CPU. A CPU that leaves a set in a switch says that it is switching.
     fn wait_until_settled(&self, space: &Space<K::Facade, W>, generation: u64) {
         let switching = || (0..self.cpus.len()).find(|&cpu| self.cpus[cpu].state().is_switching());
-        let settled = || space.cpus.is_settled(self.cpus.len());
-        self.wait_reporting(self.kernel.cpu(), (space.id, generation), switching, settled);
+        let mut settled = || space.cpus.is_settled(self.cpus.len());
+        self.wait_reporting(self.kernel.cpu(), (space.id, generation), &switching, &mut settled);
     }
 
     /// A tag was found, or given up: the shortage is over.
@@ -261,7 +261,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 });
             }
             let mut token = self.token(space.id, generation);
-            self.interrupt(&mut token, asked, EncodedRequest::CATCH_UP, pin, |_| {});
+            self.interrupt(&mut token, asked, EncodedRequest::CATCH_UP, pin, &|_| {});
             let _answered = token.wait();
             if keeper.is_none() {
                 return;

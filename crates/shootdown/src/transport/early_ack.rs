@@ -53,7 +53,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let Some(space) = (unsafe { self.loaded(cpu) }) else {
             return true;
         };
-        if space.mode() != Mode::PerCpu {
+        if self.mode(space) != Mode::PerCpu {
             return false;
         }
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
@@ -82,7 +82,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Not lazy, full barrier, generation: the interrupted `leave_lazy_here` may not have come to its own. Pairs
         // with `dispatch`.
         K::Facade::full_barrier();
-        match space.mode() {
+        match self.mode(space) {
             Mode::PerCpu => {
                 let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
                 let seen = slot.generation.load(Ordering::Relaxed);

@@ -242,7 +242,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if departed != 0 {
             // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
             let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(departed as usize) };
-            if !self.holds_tag_in_set(space.mode()) {
+            if !self.holds_tag_in_set(self.mode(space)) {
                 space.cpus.leave(self.kernel.cpu());
             }
         }
@@ -263,7 +263,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         range: &Range,
     ) -> Option<Answer> {
         // Where there is a tag, or it is given or taken, the slot is left or to be left, whatever it has seen.
-        if space.mode() != Mode::PerCpu {
+        if self.mode(space) != Mode::PerCpu {
             return None;
         }
         let index = cpu.own.slot.load(Ordering::Relaxed) as usize;

@@ -15,14 +15,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag,
     /// or a space whose walkers are to be forgotten or whose set is to be left, needs a descriptor whatever the design,
     /// because a handler may dereference only the space it has loaded, and what a requester that waits holds for it.
-    #[inline]
+    // Not inlined: it has ten callers, and each copy is about 2 KiB (`cargo xtask size`).
+    #[inline(never)]
     pub(crate) fn interrupt(
         &self,
         token: &mut Token<'_, 'k, K, W>,
         targets: CpuMask<W>,
         asked: EncodedRequest,
         pin: Pinned<'_, K, W>,
-        local: impl Fn(&Self),
+        local: &dyn Fn(&Self),
     ) {
         // Here it is written once for both cases, so that it can be part of this function.
         let (alone, serial) = (targets.is_empty(), self.policy().order == Order::Serial);

@@ -30,7 +30,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ///
     /// From the unpinning on nothing here may speak of `me`: the frame, and the request in it, goes where the waiter
     /// goes.
-    #[inline]
     pub(crate) fn request(
         &self,
         token: &Token<'_, 'k, K, W>,
@@ -63,8 +62,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.wait_reporting(
                 me,
                 token.about(),
-                || self.has_not_answered(request, targets),
-                || request.is_complete(),
+                &|| self.has_not_answered(request, targets),
+                &mut || request.is_complete(),
             );
             if let Some(own) = own {
                 own.close();
@@ -84,7 +83,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// Queues `request` at every target and interrupts those that are owed one; returns how many. `queued` counts those
     /// that will acknowledge.
-    #[inline]
     fn queue_at_all(
         &self,
         token: &Token<'_, 'k, K, W>,
@@ -173,15 +171,10 @@ impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
                 // would have had served (C5).
                 self.interrupt();
                 let request = self.request;
-                engine.wait_reporting(
-                    me,
-                    token.about(),
-                    || Some(cpu),
-                    || {
-                        place = engine.put(target, me, request);
-                        place.is_some() || target.state().is_off()
-                    },
-                );
+                engine.wait_reporting(me, token.about(), &|| Some(cpu), &mut || {
+                    place = engine.put(target, me, request);
+                    place.is_some() || target.state().is_off()
+                });
             }
             // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
             if let Some(place) = place {
