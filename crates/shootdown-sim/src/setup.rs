@@ -73,6 +73,8 @@ fn isa(model: &Model) -> Isa {
             svinval: riscv.svinval,
             sbi_call: cycles(riscv.sbi_call),
             sbi_per_hart: cycles(riscv.sbi_per_hart),
+            // As the specification can be read: figures are of harts that keep entries under ASIDs across switches.
+            root_load_ends_walks: true,
         }),
     }
 }

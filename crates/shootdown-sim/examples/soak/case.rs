@@ -70,6 +70,7 @@ impl Draw {
                 svinval: self.chance(2),
                 sbi_call: 1000,
                 sbi_per_hart: 50,
+                root_load_ends_walks: self.chance(2),
             }),
         }
     }

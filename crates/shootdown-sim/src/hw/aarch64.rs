@@ -91,7 +91,7 @@ impl Hw {
         if self.loses(cpu, Asked::Everywhere(what)) {
             return Ok(cost);
         }
-        if let Some(moment) = self.overtakes(cpu, now) {
+        if let Some(moment) = self.overtakes(cpu, false, now) {
             op.seq = moment;
             self.apply_everywhere(op);
             return Ok(cost);
@@ -107,17 +107,26 @@ impl Hw {
         Ok(cost)
     }
 
-    /// DSB ISHST: table writes of this CPU, and those of others that it may have read, are seen by walkers before what
-    /// it invalidates from here on.
-    pub fn dsb_stores(&mut self, cpu: usize) {
-        self.published(cpu);
-        self.all_published();
+    /// DSB for stores. Inner shareable (ISHST): table writes of this CPU, and those of others that it may have read, are
+    /// seen by every walker before what it invalidates from here on. Local (NSHST): its own are, by its own walker.
+    pub fn dsb_stores(&mut self, cpu: usize, scope: Scope) {
+        match scope {
+            Scope::Local => self.published_here(cpu),
+            Scope::InnerShareable => {
+                self.published(cpu);
+                self.all_published();
+            }
+        }
     }
 
-    /// DSB for loads and stores: publishes table writes, and completes the invalidations of this CPU that `scope`
-    /// covers.
+    /// DSB for loads and stores: publishes table writes to the walkers that `scope` covers, completes the invalidations
+    /// of this CPU that it covers, and waits for the walks of this CPU that are under way.
     pub fn dsb(&mut self, cpu: usize, scope: Scope, now: u64) {
-        self.published(cpu);
+        match scope {
+            Scope::Local => self.published_here(cpu),
+            Scope::InnerShareable => self.published(cpu),
+        }
+        self.no_old_walks(cpu);
         self.late_arrives(cpu);
         self.complete_local(cpu);
         if scope == Scope::InnerShareable {
@@ -134,6 +143,9 @@ impl Hw {
                     self.apply_but_for(op, now);
                 }
                 self.complete_withdrawn(op);
+                for other in (0..self.config.cpus).filter(|&other| other != op.spared as usize) {
+                    self.broadcast_ends_walks(other, op.what);
+                }
             }
         }
         self.synchronised(cpu);
@@ -200,8 +212,9 @@ impl Hw {
         self.cpus[op.spared as usize].next_due = 0;
     }
 
-    /// Break before make: an entry that maps something goes to something else, or to another size, through "not mapped"
-    /// and a completed flush. `entry` is at `va`; `slot` is its page, where it is a leaf.
+    /// Break before make: an entry that maps something goes to something else, to another size, or from global to not
+    /// global or back, through "not mapped" and a completed flush, whichever CPUs store the two. `entry` is at `va`;
+    /// `slot` is its page, where it is a leaf.
     #[inline]
     pub(super) fn check_break_before_make(&mut self, va: u64, change: Change, issued: Stamp, now: u64) {
         if matches!(self.config.isa, Isa::Aarch64(_)) {
@@ -215,14 +228,16 @@ impl Hw {
             return;
         }
         let why = if old.is_present() {
-            let same = leaf.0 == leaf.1 && old.frame() == new.frame();
+            // Rights may change in place, and so may what software or the walker keeps there.
+            let global = |entry: Entry| entry.has(Entry::GLOBAL);
+            let same = leaf.0 == leaf.1 && old.frame() == new.frame() && global(old) == global(new);
             (!same).then(|| format!("{old:?} became {new:?} at once"))
         } else {
             let record = slot.and_then(|slot| {
                 let enforced = self.ledger.enforced(slot);
                 let newest = self.ledger.records(slot).next()?;
-                let unfinished = newest.issued.seq > enforced && newest.issued.cpu == issued.cpu;
-                (unfinished && !new.covers(newest.old)).then_some(*newest)
+                let same = new.covers(newest.old) && new.has(Entry::GLOBAL) == newest.old.has(Entry::GLOBAL);
+                (newest.issued.seq > enforced && !same).then_some(*newest)
             });
             record.map(|record| {
                 format!(

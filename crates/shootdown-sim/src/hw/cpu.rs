@@ -261,7 +261,7 @@ impl Hw {
         // A space whose number another had before has been loaded by nobody, whatever the tag was used for.
         let known = self.ledger.has_loaded(space, cpu);
         let c = &mut self.cpus[cpu];
-        let left = std::mem::replace(&mut c.root, root);
+        let (left, left_tag, left_space) = (std::mem::replace(&mut c.root, root), c.tag, c.space);
         c.next_due = 0;
         (c.tag, c.space, c.settling) = (tag, space, true);
         let state = c.tag_state_mut(tag);
@@ -281,6 +281,12 @@ impl Hw {
             }
             self.config.costs.root_load_flush
         };
+        if left != root {
+            self.root_replaced(cpu, left, left_tag, left_space);
+        }
+        if !keep {
+            self.flush_at_load_ends_walks(cpu, tag);
+        }
         let f = self.frames.get_mut(left);
         f.loaded = f.loaded.saturating_sub(1);
         self.frames.get_mut(root).loaded += 1;
@@ -308,6 +314,11 @@ impl Hw {
         let c = &mut self.cpus[cpu];
         c.settling |= c.lazy && !lazy;
         c.lazy = lazy;
+    }
+
+    /// The tag of the root that is loaded.
+    pub fn loaded_tag(&self, cpu: usize) -> shootdown::Tag {
+        shootdown::Tag(self.cpus[cpu].tag)
     }
 
     /// Whether the kernel has said that the CPU touches no user address for now.

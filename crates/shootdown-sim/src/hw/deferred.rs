@@ -50,14 +50,50 @@ pub(super) enum Asked {
     Everywhere(Broadcast),
 }
 
-#[derive(Debug, Clone, Default)]
-pub(super) struct LaterCpu {
+/// How far table writes of a CPU are published to some walkers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Publication {
     /// The first withdrawal since it last published: sequence number and time of the store's issue.
-    unpublished: Option<(u64, u64)>,
+    first: Option<(u64, u64)>,
     /// Sequence number when it last published.
     published: u64,
+}
+
+impl Publication {
+    fn withdrew(&mut self, issued: Stamp) {
+        if self.published < issued.seq {
+            self.first.get_or_insert((issued.seq, issued.at));
+        }
+    }
+
+    fn published_at(seq: u64) -> Self {
+        Publication {
+            first: None,
+            published: seq,
+        }
+    }
+}
+
+/// A walk that was under way when the root that it began at was replaced.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OldWalk {
+    pub(super) root: u32,
+    pub(super) space: u32,
+    pub(super) tag: u16,
+    /// Sequence number of the replacement: it may have read any link that was there then.
+    pub(super) since: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct LaterCpu {
+    /// What it has not published to every walker.
+    everywhere: Publication,
+    /// What it has not published to its own walker.
+    here: Publication,
     pub(super) local: Vec<Pending>,
     pub(super) root: Option<WrittenRoot>,
+    /// Walks by roots that it has replaced, which nothing has waited for.
+    pub(super) old_walks: Vec<OldWalk>,
     /// What it has asked for once, and in front of which of its synchronisations; for processors that must be asked
     /// twice.
     asked: VecDeque<(Asked, u64)>,
@@ -98,10 +134,13 @@ impl Later {
         })
     }
 
-    /// Whether the CPU that issued a store has not published it.
-    pub(super) fn unpublished_by(&self, issued: Stamp) -> bool {
+    /// Whether the CPU that issued a store has not published it to every walker; and whether not even to its own.
+    pub(super) fn unpublished_by(&self, issued: Stamp) -> (bool, bool) {
         let cpu = self.cpus.get(issued.cpu as usize);
-        cpu.is_some_and(|cpu| cpu.published < issued.seq)
+        let unpublished = |of: Publication| of.published < issued.seq;
+        cpu.map_or((false, false), |cpu| {
+            (unpublished(cpu.everywhere), unpublished(cpu.here))
+        })
     }
 }
 
@@ -110,25 +149,40 @@ impl Hw {
     pub(super) fn withdrew(&mut self, issued: Stamp) {
         if let Some(later) = &mut self.later
             && let Some(cpu) = later.cpus.get_mut(issued.cpu as usize)
-            && cpu.published < issued.seq
         {
-            cpu.unpublished.get_or_insert((issued.seq, issued.at));
+            cpu.everywhere.withdrew(issued);
+            cpu.here.withdrew(issued);
         }
     }
 
-    /// Table writes of this CPU are ordered before its invalidations from here on.
+    /// Table writes of this CPU are ordered before its invalidations from here on, on every CPU.
     pub(super) fn published(&mut self, cpu: usize) {
         let seq = self.tick();
         if let Some(later) = &mut self.later {
-            let cpu = &mut later.cpus[cpu];
-            (cpu.unpublished, cpu.published) = (None, seq);
+            let publication = Publication::published_at(seq);
+            (later.cpus[cpu].everywhere, later.cpus[cpu].here) = (publication, publication);
         }
         self.published_by(cpu);
     }
 
-    /// The moment at which an invalidation took effect that was carried out before the table writes in front of it.
-    pub(super) fn overtakes(&mut self, cpu: usize, now: u64) -> Option<u64> {
-        let (seq, at) = self.later.as_ref()?.cpus[cpu].unpublished?;
+    /// The same, as far as its own walker and its local invalidations are concerned.
+    pub(super) fn published_here(&mut self, cpu: usize) {
+        let seq = self.tick();
+        if let Some(later) = &mut self.later {
+            later.cpus[cpu].here = Publication::published_at(seq);
+        }
+        self.published_by_to_itself(cpu);
+    }
+
+    /// The moment at which an invalidation took effect that was carried out before the table writes in front of it: one
+    /// on this CPU only, or on all.
+    pub(super) fn overtakes(&mut self, cpu: usize, only_here: bool, now: u64) -> Option<u64> {
+        let cpu = &self.later.as_ref()?.cpus[cpu];
+        let (seq, at) = if only_here {
+            cpu.here.first
+        } else {
+            cpu.everywhere.first
+        }?;
         (now < at + LONGEST_STORE && self.random() & 1 == 1).then_some(seq)
     }
 
@@ -136,14 +190,15 @@ impl Hw {
     /// visible for that.
     pub(super) fn begins_anew(&mut self, cpu: usize) {
         if let Some(later) = &mut self.later {
-            later.cpus[cpu].unpublished = None;
+            let cpu = &mut later.cpus[cpu];
+            (cpu.everywhere.first, cpu.here.first) = (None, None);
         }
     }
 
     /// Issues a local invalidation that is complete at the next synchronisation of this CPU.
     pub(super) fn defer_local(&mut self, cpu: usize, what: Local, now: u64) {
         self.long_unpublished(now);
-        if let Some(moment) = self.overtakes(cpu, now) {
+        if let Some(moment) = self.overtakes(cpu, true, now) {
             return self.invalidate_on(cpu, what, moment);
         }
         let seq = self.tick();
@@ -159,6 +214,7 @@ impl Hw {
         let Some(later) = &mut self.later else { return };
         for op in std::mem::take(&mut later.cpus[cpu].local) {
             self.invalidate_on(cpu, op.what, op.seq);
+            self.fence_ends_walks(cpu, op.what);
         }
     }
 

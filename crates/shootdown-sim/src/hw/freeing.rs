@@ -54,6 +54,7 @@ impl Hw {
             .table(frame)
             .unwrap_or_else(|| panic!("frame {frame} freed as a table"));
         let (level, base, space, home, linked) = (t.level as u32, t.base, t.space, t.home, t.linked);
+        let unlinked = t.unlinked;
         if level < 4 && linked > 0 {
             self.report(Rule::C3, cpu, base, now, |_| {
                 vec![format!(
@@ -72,6 +73,7 @@ impl Hw {
             });
         }
         self.check_software_walks(frame, base, cpu, now);
+        self.check_old_walks(frame, space, unlinked, now);
         *self.bodies[f.body as usize].entries = [0; 512];
         self.free_bodies.push(f.body);
         self.frames.give_back(frame);

@@ -21,6 +21,7 @@
 //!   iommu.rs    a TLB that belongs to devices
 //!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
 //!   deferred.rs what those two do later than x86
+//!   old_walks.rs  walks by a root that was replaced
 //!   unpublished.rs  table writes that walkers need not see yet
 //!   quarantine.rs  what a deferred unmap has withdrawn
 //!   wrong.rs    deliberately wrong machines, for tests of the tests
@@ -37,6 +38,7 @@ mod freeing;
 mod invalidate;
 mod iommu;
 mod ledger;
+mod old_walks;
 mod oracle;
 mod psc;
 mod quarantine;

@@ -16,6 +16,10 @@ pub struct Riscv64 {
     pub sbi_call: u32,
     /// What the firmware spends on each hart that it fences, cycles.
     pub sbi_per_hart: u32,
+    /// No walk by the old root is under way after a write of satp. The privileged specification lets a hart read only
+    /// tables that the current satp leads to (`norm:sfence_vma_implicit_access`), but says neither when a walk that has
+    /// begun must end nor anything of its writes to accessed and dirty bits.
+    pub root_load_ends_walks: bool,
 }
 
 impl Hw {
@@ -27,6 +31,7 @@ impl Hw {
         self.look_at_broadcasts(cpu, now);
         let cost = self.cost_of(what)?;
         self.invalidate_on(cpu, what, u64::MAX);
+        self.fence_ends_walks(cpu, what);
         Ok(cost)
     }
 
@@ -71,6 +76,7 @@ impl Hw {
         }
         for cpu in 0..self.config.cpus {
             self.broadcast_on(cpu, what, u64::MAX);
+            self.broadcast_ends_walks(cpu, what);
         }
         Ok(())
     }

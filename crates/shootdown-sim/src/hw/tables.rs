@@ -24,6 +24,8 @@ pub(super) struct Table {
     pub(super) linked: u32,
     /// First address it spans, where it is linked.
     pub(super) base: u64,
+    /// Sequence number when the last link to it was seen to go; 0 if none was.
+    pub(super) unlinked: u64,
     /// Present entries.
     present: u32,
     /// The ledger's chunk for its leaves, 0 until needed.
@@ -46,6 +48,7 @@ impl Hw {
             home: space,
             linked: 0,
             base: 0,
+            unlinked: 0,
             present: 0,
             chunk: 0,
         };
@@ -100,6 +103,7 @@ impl Hw {
         let written = |cpu: usize| Some(self.later.as_ref()?.cpus.get(cpu)?.root?.space);
         let mut loaded = self.cpus.iter().map(|cpu| cpu.space).collect::<Vec<_>>();
         loaded.extend((0..self.cpus.len()).filter_map(written));
+        loaded.extend(self.spaces_walked());
         let quarantines = &self.quarantines;
         self.ledger
             .spare(|space| loaded.contains(&space) || quarantines.concern(space))
@@ -258,6 +262,7 @@ impl Hw {
         if last && t.chunk != 0 {
             self.ledger.chunks[t.chunk as usize].unlinked = issued.seq;
         }
+        t.unlinked = self.seq;
         t.linked = t.linked.saturating_sub(1);
     }
 

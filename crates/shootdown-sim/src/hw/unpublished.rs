@@ -14,6 +14,8 @@ use shootdown::Stride;
 pub(super) struct Unpublished {
     slot: u32,
     issued: Stamp,
+    /// The walker of the CPU that stored sees it.
+    seen_there: bool,
 }
 
 /// Withdrawals that are remembered, the newest: a CPU that never publishes would leave ever more.
@@ -26,12 +28,16 @@ impl Hw {
             return;
         }
         if let Some(later) = &mut self.later
-            && later.unpublished_by(issued)
+            && let (true, unseen_there) = later.unpublished_by(issued)
         {
             if later.unpublished.len() == MOST {
                 later.unpublished.remove(0);
             }
-            later.unpublished.push(Unpublished { slot, issued });
+            later.unpublished.push(Unpublished {
+                slot,
+                issued,
+                seen_there: !unseen_there,
+            });
         }
     }
 
@@ -39,6 +45,17 @@ impl Hw {
     pub(super) fn published_by(&mut self, cpu: usize) {
         if let Some(later) = &mut self.later {
             later.unpublished.retain(|one| one.issued.cpu as usize != cpu);
+        }
+    }
+
+    /// `cpu` has published its withdrawals to its own walker.
+    pub(super) fn published_by_to_itself(&mut self, cpu: usize) {
+        if let Some(later) = &mut self.later {
+            let own = later
+                .unpublished
+                .iter_mut()
+                .filter(|one| one.issued.cpu as usize == cpu);
+            own.for_each(|one| one.seen_there = true);
         }
     }
 
@@ -67,7 +84,9 @@ impl Hw {
         };
         let mut spared = Vec::new();
         for one in &list {
-            if let Some(at) = self.withdrawn_entry(cpu, one)
+            let seen = one.seen_there && one.issued.cpu as usize == cpu;
+            if !seen
+                && let Some(at) = self.withdrawn_entry(cpu, one)
                 && self.random() & 1 == 1
             {
                 self.tlb.set_fill(at, u64::MAX);

@@ -5,9 +5,10 @@ use super::category::{self, Category};
 use super::entries::entry_key;
 use super::lock::Access as LockAccess;
 use super::process::{PAGE, Process};
-use crate::hw::{Access, Entry, Privilege};
+use crate::hw::{Access, Entry, Isa, Privilege};
 use crate::machine;
-use shootdown::Range;
+use shootdown::{Range, Word};
+use std::sync::atomic::Ordering;
 
 impl<const W: usize> System<W> {
     /// Touches `va` as user code of the process that this CPU runs: translates, takes the faults that come up.
@@ -80,6 +81,8 @@ impl<const W: usize> System<W> {
                 // Break before make: the old page must be gone everywhere before the new one is seen anywhere.
                 self.store_entry(process, va, table, index, Entry::NONE);
                 self.flush(process, Range::page(va));
+            } else {
+                self.finish_break(process, va);
             }
             machine::charge(self.costs.map_entry);
             self.store_entry(process, va, table, index, new);
@@ -93,6 +96,18 @@ impl<const W: usize> System<W> {
             None => {}
         }
         self.unlock(process, LockAccess::Shared);
+    }
+
+    /// Break before make, of an entry that is found clear: another CPU may have cleared it, and not have flushed yet.
+    /// Only where the architecture asks for it; the others allow both translations until that flush is complete.
+    pub(super) fn finish_break(&self, process: &Process<W>, va: u64) {
+        if !matches!(self.hw.borrow().config().isa, Isa::Aarch64(_)) {
+            return;
+        }
+        if process.unmapping.load(Ordering::Acquire) > 0 {
+            self.flush(process, Range::page(va));
+        }
+        self.rely_on_batches(process, va);
     }
 
     /// The entry of the page at `va` as this CPU sees it: a look before a lock is taken, free of charge.

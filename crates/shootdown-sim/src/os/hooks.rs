@@ -280,11 +280,13 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
             true => self.count(|counts| counts.roots_kernel += 1),
             false => self.at_switch(!keep),
         }
+        let left = self.hw.borrow().loaded_tag(machine::cpu());
         let cost = self
             .hw
             .borrow_mut()
             .load_root(machine::cpu(), root, tag.0, keep, space, machine::now());
         machine::charge(u64::from(carried_out(cost)));
+        self.await_old_walks(left);
         self.may_speculate();
     }
 

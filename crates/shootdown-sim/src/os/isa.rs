@@ -7,7 +7,7 @@
 use super::hooks::SimKernel;
 use crate::hw::{Aarch64, HardwareFault, Hw, Isa, Riscv64, Scope};
 use crate::machine::{self, Barrier};
-use shootdown::{Broadcast, Local, Stride};
+use shootdown::{Broadcast, Local, Stride, Tag};
 use shootdown_arch::aarch64::{Asid, AsidWidth, Cover, Granule, Level};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub(super) fn barrier(hw: &Rc<RefCell<Hw>>) -> Option<Box<dyn Fn(Barrier)>> {
                             .dsb(machine::cpu(), Scope::InnerShareable, machine::now());
                     }
                     machine::charge(u64::from(arm.store_barrier));
-                    hw.borrow_mut().dsb_stores(machine::cpu());
+                    hw.borrow_mut().dsb_stores(machine::cpu(), Scope::InnerShareable);
                 }
                 Barrier::BeforeRootLoad => {
                     machine::charge(u64::from(arm.local_barrier));
@@ -105,6 +105,26 @@ impl SimKernel {
                 if riscv.svinval {
                     self.hw.borrow_mut().sfence_inval_ir(machine::cpu());
                 }
+            }
+        }
+    }
+
+    /// Waits for walks by the root that was loaded before, under `tag`: a root load does not.
+    #[inline]
+    pub(super) fn await_old_walks(&self, tag: Tag) {
+        match self.isa {
+            // MOV to CR3 does.
+            Isa::X86_64 => {}
+            Isa::Aarch64(_) => self.local_sync_by_isa(),
+            Isa::Riscv64(riscv) if riscv.root_load_ends_walks => {}
+            Isa::Riscv64(riscv) => {
+                // SFENCE.VMA, also where the hart has Svinval: one fence, complete at once.
+                let whole = Riscv64 {
+                    svinval: false,
+                    ..riscv
+                };
+                let cost = self.fence(whole, Local::Tag(tag));
+                machine::charge(u64::from(cost.unwrap_or(0)));
             }
         }
     }

@@ -90,6 +90,7 @@ impl<const W: usize> System<W> {
                 let index = table_index(page, 1);
                 if !self.entry(process, page, table, index).is_present() {
                     let frame = region.file.frame((page - region.start) / PAGE);
+                    self.finish_break(process, page);
                     self.get_frame(frame);
                     machine::charge(self.costs.map_entry);
                     self.store_entry(process, page, table, index, Entry::page(frame).with(Entry::USER));
@@ -109,6 +110,7 @@ impl<const W: usize> System<W> {
             }
             let frame = region.file.frame((va - region.start) / PAGE);
             if !old.is_present() {
+                self.finish_break(process, va);
                 self.get_frame(frame);
             }
             machine::charge(self.costs.map_entry);
@@ -149,6 +151,8 @@ impl<const W: usize> System<W> {
                 self.store_entry(process, va, table, index, Entry::NONE);
                 self.flush(process, Range::page(va));
                 replaced = Some(old.frame());
+            } else {
+                self.finish_break(process, va);
             }
             machine::charge(self.costs.map_entry);
             let new = Entry::page(copy).with(Entry::USER | Entry::WRITE);

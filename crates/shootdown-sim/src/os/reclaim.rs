@@ -76,13 +76,18 @@ impl<const W: usize> System<W> {
             if self.entry(process, va, table, table_index(va, 1)).is_present() {
                 return;
             }
-            let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-            let outer = category::enter(Category::FlushRequester);
-            self.engine.flush_pending(&process.space);
-            category::leave(outer);
-            self.hw
-                .borrow_mut()
-                .completed(process.number, va..va + PAGE, stamp, machine::cpu(), machine::now());
+            self.rely_on_batches(process, va);
         });
+    }
+
+    /// Whatever a batch has cleared at `va` is flushed when this returns. Under the lock of its table.
+    pub(super) fn rely_on_batches(&self, process: &Process<W>, va: u64) {
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let outer = category::enter(Category::FlushRequester);
+        self.engine.flush_pending(&process.space);
+        category::leave(outer);
+        self.hw
+            .borrow_mut()
+            .completed(process.number, va..va + PAGE, stamp, machine::cpu(), machine::now());
     }
 }

@@ -23,6 +23,7 @@ fn riscv(svinval: bool) -> Isa {
         svinval,
         sbi_call: 1000,
         sbi_per_hart: 50,
+        ..Riscv64::default()
     })
 }
 

@@ -80,7 +80,7 @@ fn sometimes(count: usize) {
 const ALWAYS: usize = SEEDS as usize;
 
 fn publish(b: &mut Bed) {
-    b.hw.dsb_stores(0);
+    b.hw.dsb_stores(0, Scope::InnerShareable);
 }
 
 fn broadcast(b: &mut Bed, what: Broadcast) {
@@ -128,6 +128,97 @@ fn without_the_first_barrier_it_is_sometimes_stale() {
         broadcast(b, Broadcast::Tag(Tag(TAG)));
         synchronise(b, 0, Scope::InnerShareable);
     }));
+}
+
+/// A barrier for this CPU alone (NSHST) publishes to its own walker: what another CPU's walker finds, and when its
+/// invalidation takes place, is not ordered by it.
+#[test]
+fn with_a_local_first_barrier_other_cpus_are_sometimes_stale() {
+    let publish_here = |b: &mut Bed| b.hw.dsb_stores(0, Scope::Local);
+    sometimes(stale_with(ArmErrata::default(), true, |b| {
+        publish_here(b);
+        broadcast(b, leaf_everywhere(TAG));
+        synchronise(b, 0, Scope::InnerShareable);
+    }));
+    sometimes(stale_with(ArmErrata::default(), true, |b| {
+        b.hw.dsb(0, Scope::Local, b.now);
+        broadcast(b, leaf_everywhere(TAG));
+        synchronise(b, 0, Scope::InnerShareable);
+    }));
+    sometimes(stale(|b| {
+        publish_here(b);
+        b.hw.exception_taken(1, b.now);
+        b.hw.tlbi(1, leaf(TAG), b.now).expect("a valid operand");
+        b.hw.dsb(1, Scope::Local, b.now);
+    }));
+}
+
+#[test]
+fn with_a_local_first_barrier_this_cpu_is_never_stale() {
+    for seed in 0..SEEDS {
+        let mut b = Bed::new(HwConfig {
+            seed,
+            ..arm(ArmErrata::default())
+        });
+        let f = b.hw.alloc_data();
+        b.map(VA, f);
+        b.hw.dsb(0, Scope::InnerShareable, b.now);
+        let table = b.hw.table_at(b.root, VA, 1).expect("mapped");
+        let issued = b.hw.store_issued(0, b.now);
+        b.read(0, VA).expect("still mapped");
+        b.now += 10;
+        b.hw.set_entry(table, table_index(VA, 1), Entry::NONE, issued, b.now);
+        b.hw.dsb_stores(0, Scope::Local);
+        b.hw.tlbi(0, leaf(TAG), b.now).expect("a valid operand");
+        b.hw.dsb(0, Scope::Local, b.now);
+        assert!(b.read(0, VA).is_err(), "seed {seed}");
+    }
+}
+
+/// CPU 1 leaves the space; then CPU 0 frees a table of it, or its root. `between` is what CPU 1 does after the load.
+fn freed_after_a_switch(of_root: bool, between: impl Fn(&mut Bed)) -> Vec<Rule> {
+    let (mut b, _) = Bed::with_page(arm(ArmErrata::default()), &[1]);
+    b.hw.new_space(2);
+    for cpu in if of_root { vec![0, 2, 1] } else { vec![1] } {
+        b.load(cpu, 2, 2, true);
+        match cpu {
+            1 => between(&mut b),
+            _ => b.hw.dsb(cpu, Scope::Local, b.now),
+        }
+    }
+    let freed = match of_root {
+        true => b.root,
+        false => {
+            let table = b.hw.table_at(b.root, VA, 1).expect("mapped");
+            b.set_over(VA, Entry::NONE);
+            publish(&mut b);
+            for cpu in [0, 2] {
+                b.hw.tlbi(cpu, Local::Tag(Tag(TAG)), b.now).expect("a valid operand");
+                b.hw.dsb(cpu, Scope::Local, b.now);
+            }
+            table
+        }
+    };
+    b.hw.free_table(freed, 0, b.now);
+    b.rules()
+}
+
+#[test]
+fn a_walk_by_the_old_root_ends_at_a_barrier_not_at_the_load() {
+    for of_root in [false, true] {
+        let ended = freed_after_a_switch(of_root, |b| b.hw.dsb(1, Scope::Local, b.now));
+        assert!(ended.is_empty(), "{ended:?}");
+        assert!(freed_after_a_switch(of_root, |_| {}).contains(&Rule::C3));
+        assert!(freed_after_a_switch(of_root, |b| b.hw.isb(1, b.now)).contains(&Rule::C3));
+        assert!(freed_after_a_switch(of_root, |b| b.hw.exception_taken(1, b.now)).contains(&Rule::C3));
+        assert!(freed_after_a_switch(of_root, |b| b.hw.dsb_stores(1, Scope::InnerShareable)).contains(&Rule::C3));
+    }
+    // An invalidation of the tag that is complete everywhere ends them as well.
+    let broadcast_before = freed_after_a_switch(false, |b| {
+        broadcast(b, Broadcast::Tag(Tag(TAG)));
+        synchronise(b, 0, Scope::InnerShareable);
+    });
+    assert!(broadcast_before.is_empty(), "{broadcast_before:?}");
 }
 
 #[test]
@@ -224,7 +315,7 @@ fn local_invalidation_in_the_others_handler_needs_the_requesters_barrier_too() {
             );
             assert_eq!(
                 stale(&|b| {
-                    b.hw.dsb_stores(2);
+                    b.hw.dsb_stores(2, Scope::InnerShareable);
                     handler(b, what);
                 }),
                 0
@@ -397,6 +488,22 @@ fn break_before_make_is_a_rule() {
     b.set(b.root, VA, 1, ro(f));
     b.set(b.root, VA, 1, rw(f));
     b.assert_clean();
+
+    // Two CPUs: one withdraws, the other maps something else before that is flushed.
+    let (mut b, _, g) = fresh();
+    b.unmap(VA);
+    let table = b.hw.table_at(b.root, VA, 1).expect("linked");
+    b.hw.store_entry(table, table_index(VA, 1), rw(g), 1, b.now);
+    assert_eq!(b.rules(), [Rule::BreakBeforeMake], "by another CPU");
+
+    // From global to not global, the frame the same.
+    let (mut b, f, _) = fresh();
+    b.set(b.root, VA, 1, rw(f).with(Entry::GLOBAL));
+    assert_eq!(b.rules(), [Rule::BreakBeforeMake], "global");
+    let (mut b, f, _) = fresh();
+    b.unmap(VA);
+    b.set(b.root, VA, 1, rw(f).with(Entry::GLOBAL));
+    assert_eq!(b.rules(), [Rule::BreakBeforeMake], "global, without a flush between");
 
     // A large page in place of a table, at once.
     let (mut b, _, _) = fresh();

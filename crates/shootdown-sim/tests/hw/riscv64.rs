@@ -217,3 +217,94 @@ fn writing_the_root_flushes_nothing() {
     let _ = b.read(0, VA);
     b.assert_clean();
 }
+
+/// Hart 1 leaves the space, and its root is freed. `between` is what hart 1 does after the load.
+fn root_freed_after_a_switch(svinval: bool, between: impl Fn(&mut Bed)) -> Vec<Rule> {
+    root_freed_on(riscv(svinval, 1), between)
+}
+
+fn root_freed_on(config: HwConfig, between: impl Fn(&mut Bed)) -> Vec<Rule> {
+    let (mut b, _) = Bed::with_page(config, &[1]);
+    b.hw.new_space(2);
+    for cpu in [0, 2, 1] {
+        b.load(cpu, 2, 2, true);
+        match cpu {
+            1 => between(&mut b),
+            _ => assert!(b.hw.sfence(cpu, Local::All, b.now).is_ok()),
+        }
+    }
+    b.hw.free_table(b.root, 0, b.now);
+    b.rules()
+}
+
+#[test]
+fn a_walk_under_the_old_tag_ends_at_a_fence_that_names_it() {
+    let fence = |what: Local| {
+        move |b: &mut Bed| {
+            b.hw.sfence(1, what, b.now).expect("a valid operand");
+        }
+    };
+    for what in [Local::Tag(Tag(TAG)), Local::All] {
+        let ended = root_freed_after_a_switch(false, fence(what));
+        assert!(ended.is_empty(), "{what:?}: {ended:?}");
+        let ended = root_freed_after_a_switch(true, |b| {
+            b.hw.sfence_w_inval(1);
+            b.hw.sinval(1, what, b.now).expect("it has Svinval");
+            b.hw.sfence_inval_ir(1);
+        });
+        assert!(ended.is_empty(), "{what:?}: {ended:?}");
+    }
+    assert!(root_freed_after_a_switch(false, |_| {}).contains(&Rule::C3));
+    for what in [Local::Tag(Tag(2)), page(TAG, false)] {
+        assert!(
+            root_freed_after_a_switch(false, fence(what)).contains(&Rule::C3),
+            "{what:?}"
+        );
+    }
+    let by_firmware = root_freed_after_a_switch(false, |b| {
+        b.hw.sbi_remote_fence(Broadcast::Tag(Tag(TAG)))
+            .expect("a valid operand");
+    });
+    assert!(by_firmware.is_empty(), "{by_firmware:?}");
+}
+
+#[test]
+fn nothing_is_awaited_on_harts_whose_walks_end_at_the_write_of_satp() {
+    let config = HwConfig {
+        isa: Isa::Riscv64(Riscv64 {
+            root_load_ends_walks: true,
+            ..Riscv64::default()
+        }),
+        ..riscv(false, 1)
+    };
+    let freed = root_freed_on(config, |_| {});
+    assert!(freed.is_empty(), "{freed:?}");
+}
+
+/// A hart without ASIDs goes from space 1, of which it has cached a page, to space 2 and reads there. What the oracle
+/// says of that.
+fn after_an_untagged_load(load: impl Fn(&mut Bed)) -> Vec<Rule> {
+    let config = HwConfig {
+        tags: false,
+        ..riscv(false, 1)
+    };
+    let (mut b, _) = Bed::with_page(config, &[0]);
+    b.hw.new_space(2);
+    load(&mut b);
+    b.hw.caught_up(0, b.now);
+    let _ = b.read(0, VA);
+    b.rules()
+}
+
+/// A load of CR3 without PCIDs drops every entry that is not global; a port that takes satp for such a register leaks
+/// one space's pages to the next.
+#[test]
+fn a_port_without_asids_that_copies_the_rule_of_x86_leaks_between_spaces() {
+    let copied = after_an_untagged_load(|b| b.load(0, 2, 0, true));
+    assert!(copied.contains(&Rule::C4), "{copied:?}");
+    let fenced = after_an_untagged_load(|b| {
+        b.load(0, 2, 0, true);
+        b.hw.sfence(0, Local::All, b.now).expect("a valid operand");
+    });
+    assert!(fenced.is_empty(), "{fenced:?}");
+}

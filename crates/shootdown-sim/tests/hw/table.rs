@@ -69,7 +69,7 @@ fn page_of(tag: u16) -> Local {
 fn publish(set: Set, b: &mut Bed) {
     match set {
         Set::X86 => {}
-        Set::Arm => b.hw.dsb_stores(0),
+        Set::Arm => b.hw.dsb_stores(0, Scope::InnerShareable),
         Set::RiscV => b.hw.sfence_w_inval(0),
     }
 }

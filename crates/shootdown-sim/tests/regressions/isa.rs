@@ -26,8 +26,13 @@ fn arm(design: impl Into<Design>) -> Scene {
     on(Isa::Aarch64(Aarch64::default()), design)
 }
 
+/// Its harts keep what they have cached under an ASID that they leave.
 fn riscv(design: impl Into<Design>) -> Scene {
-    on(Isa::Riscv64(Riscv64::default()), design)
+    let harts = Riscv64 {
+        root_load_ends_walks: true,
+        ..Riscv64::default()
+    };
+    on(Isa::Riscv64(harts), design)
 }
 
 /// CPU 0 withdraws `pages` pages while CPU 1 keeps reading them.
