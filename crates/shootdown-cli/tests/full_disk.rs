@@ -33,9 +33,12 @@ fn costs_the_file_only(args: &[&str], file: &str, printed: &str) -> (String, Str
 fn with_room_for(blocks: u32, args: &[&str], file: &str, printed: &str) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let trace = "\
-        app-7  [000]  1.000000: tlb_flush: pages:1 reason:remote shootdown (1)\n\
-        app-7  [001]  1.000010: tlb_flush: pages:2 reason:remote shootdown (1)\n";
+        app-7  (  7)  [000]  1.000000: tlb_flush: pages:1 reason:remote shootdown (1)\n\
+        app-8  (  7)  [001]  1.000010: tlb_flush: pages:2 reason:remote shootdown (1)\n";
     std::fs::write(folder.path().join("trace.txt"), trace).unwrap();
+    let row = "[[row]]\ntable = \"lab\"\nworkload = \"madvise_spin\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 2\n\
+               ns_per_op = 9000\nsource = \"madvise loop, two CPUs, median of 5\"\n";
+    std::fs::write(folder.path().join("rows.toml"), row).unwrap();
     let before = names(folder.path());
     let output = on_a_full_disk(blocks, folder.path(), args);
     let stdout = String::from_utf8(output.stdout).unwrap();
@@ -74,6 +77,92 @@ fn reports_and_pages() {
     costs_the_file_only(&timeline, "r.html", "One shootdown");
     let walkers = ["walkers", "--on", "milan-72", "--frees", "1000", "--virtual-ms", "1"];
     costs_the_file_only(&[&walkers[..], &html].concat(), "r.html", "milan-72");
+}
+
+#[test]
+fn pages_of_published_rows_and_of_replays() {
+    let page = ["--html", "p.html"];
+    let evidence = ["evidence", "--rows", "rows.toml", "--runs", "1", "--virtual-ms", "0.2"];
+    costs_the_file_only(&[&evidence[..], &page].concat(), "p.html", "stale translations: 0");
+    let replay = ["replay", "trace.txt", "--designs", "ipi"];
+    let (stdout, _) = costs_the_file_only(
+        &[&replay[..], &page].concat(),
+        "p.html",
+        "Interrupts, and CPU time lost",
+    );
+    assert!(stdout.contains("stale translations in"), "{stdout}");
+}
+
+/// A kernel that needs no building, in a QEMU that prints what one prints.
+#[test]
+fn runs_of_the_bare_metal_kernel() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("kernel")).unwrap();
+    std::fs::write(folder.path().join("kernel/Cargo.toml"), "name = \"shootdown-kernel\"\n").unwrap();
+    let qemu = folder.path().join("qemu-system-x86_64");
+    let line = r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,"accesses_checked":10,"broadcast":"emulated","broadcasts_per_op":0.5,"requester_instructions":500.0,"target_instructions":null}"#;
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && echo 'QEMU emulator version 8.2.0' && exit\necho '{line}'\nexit 33\n"
+    );
+    std::fs::write(&qemu, script).unwrap();
+    std::fs::set_permissions(&qemu, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let command = "trap '' XFSZ; ulimit -f 0; exec \"$0\" qemu --designs ipi --threads 1 --html q.html";
+    let output = Command::new("sh")
+        .args(["-c", command, env!("CARGO_BIN_EXE_shootdown")])
+        .env("PATH", path)
+        .env("CARGO", "true")
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    assert_eq!(output.status.code(), Some(1), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("tlb_flush2 on the bare-metal kernel") && stdout.contains("1.50"),
+        "{stdout}"
+    );
+    assert!(
+        stderr.contains("q.html") && stderr.contains("is not written; free some space"),
+        "{stderr}"
+    );
+    assert_eq!(names(folder.path()), ["kernel", "qemu-system-x86_64"]);
+}
+
+/// A host that is too busy is not measured, which is said.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_calibrated_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = [
+        "calibrate",
+        "-o",
+        "mine.toml",
+        "--seconds",
+        "0.05",
+        "--runs",
+        "1",
+        "--force",
+    ];
+    let output = on_a_full_disk(0, folder.path(), &words);
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    if output.status.code() == Some(2) {
+        eprintln!("not measured: {stderr}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("simulated"), "{stdout}");
+    assert!(
+        stderr.contains("mine.toml") && stderr.contains("is not written; free some space"),
+        "{stderr}"
+    );
+    assert!(names(folder.path()).is_empty());
 }
 
 #[test]

@@ -122,6 +122,105 @@ fn json_of_an_interrupted_command_is_whole_and_says_how_much_is_missing() {
     assert!(runs >= 2 && runs as u64 + missing == 6, "{runs} and {missing}");
 }
 
+/// Interrupts a command, that takes minutes, as soon as it says what is left, and has done so many parts.
+fn after_estimate(arguments: &str, done: usize) -> Ended {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |threads: u32| {
+        format!(
+            "[[row]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = {threads}\n\
+             ns_per_op = 9000\nsource = \"a loop\"\n"
+        )
+    };
+    std::fs::write(folder.path().join("rows.toml"), row(1) + &row(72)).unwrap();
+    let ended = interrupted(arguments, folder.path(), |line| {
+        line.contains(" left") && (done == 0 || has_done(line, done))
+    });
+    assert_eq!(ended.status, Some(130), "{arguments}: {}{}", ended.stdout, ended.stderr);
+    let last = ended.stderr.lines().next_back().unwrap_or_default();
+    assert!(last.starts_with("interrupted: "), "{arguments}: {}", ended.stderr);
+    ended
+}
+
+#[test]
+fn one_run_has_nothing_to_print_before_its_end_and_says_so() {
+    for command in ["explain", "timeline"] {
+        let ended = after_estimate(&format!("{command} tlb_flush2 --threads 72 --virtual-ms 5000"), 0);
+        assert!(ended.stderr.contains("0 of 1 runs"), "{}", ended.stderr);
+        assert!(ended.stdout.is_empty(), "{}", ended.stdout);
+        assert!(
+            ended.stderr.contains("a shorter run: --virtual-ms N"),
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn reports_of_many_runs_print_those_that_are_complete() {
+    for (arguments, done, printed) in [
+        (
+            "scoreboard --jobs 2 --virtual-ms 2",
+            20,
+            "adaptive beside the best preset",
+        ),
+        (
+            "evidence --rows rows.toml --runs 1 --jobs 2 --virtual-ms 1000",
+            2,
+            "stale translations: 0 in",
+        ),
+        ("check --jobs 1 --three", 2, "races"),
+        ("walkers --jobs 2 --virtual-ms 5", 2, "gup on gup-64"),
+    ] {
+        let ended = after_estimate(arguments, done);
+        assert!(
+            ended.stdout.contains(printed)
+                && ended.stdout.contains("INTERRUPTED: ")
+                && ended.stdout.contains("did not end"),
+            "{arguments}: {}{}",
+            ended.stdout,
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn rows_measured_on_this_host_are_printed() {
+    let ended = after_estimate("host --threads 1 --seconds 3 --runs 1", 1);
+    assert!(
+        ended.stdout.contains("interrupts per op") && ended.stdout.contains("of 4 rows did not end"),
+        "{}{}",
+        ended.stdout,
+        ended.stderr
+    );
+}
+
+/// A recording of a program whose threads request flushes of each other's CPUs, with process numbers.
+fn long_recording(path: &Path) {
+    let mut text = String::from("# tracer: nop\n#\n");
+    for event in 0..100_000_u64 {
+        let (cpu, us) = (event % 4, event * 7);
+        text += &format!(
+            "  app-{}  ( 7)  [00{cpu}]  {}.{:06}: tlb_flush: pages:1 reason:local mm shootdown (3)\n",
+            7 + cpu,
+            us / 1_000_000,
+            us % 1_000_000
+        );
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+#[test]
+fn a_replay_can_be_interrupted_while_it_reads_and_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    long_recording(&folder.path().join("r.txt"));
+    let ended = interrupted("replay r.txt --jobs 1 --scale 8", folder.path(), |line| {
+        line.contains(" left")
+    });
+    assert_eq!(ended.status, Some(130), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("interrupted: "), "{}", ended.stderr);
+}
+
 #[test]
 fn a_second_interrupt_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();

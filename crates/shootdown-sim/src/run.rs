@@ -6,11 +6,11 @@ use crate::model::Model;
 use crate::os::category::Category;
 use crate::os::{Diary, EngineCounts, Latencies, OsSettings, Recorder, System};
 use crate::setup::{hardware_config, hook_costs, host, os_costs};
-use crate::shares::time_shares;
+use crate::shares::whole_time_shares;
 use crate::threads::{config, start_threads};
 use crate::timeline;
 use crate::window::{Edge, Measured, Plan, Window, window_events};
-use shootdown::{Costs, Design, Free, Policy, Walkers};
+use shootdown::{Costs, Design, Free, Kernel, Policy, Walkers};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -224,6 +224,9 @@ pub struct Explanation {
     pub costs: Costs,
     /// Whether requests could have been broadcast.
     pub broadcast: bool,
+    /// Other CPUs that a broadcast interrupts, where firmware carries it out; otherwise 0. Each adds
+    /// [`disturbed_ns`](Costs::disturbed_ns) to the cost of a broadcast that the engine compares.
+    pub broadcast_interrupts: u64,
     /// Whether broadcasts are aimed at CPUs: remote actions.
     pub aimed: bool,
     /// The design as it was run on this machine.
@@ -240,6 +243,7 @@ pub fn explain(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<
         counts: EngineCounts::default(),
         costs: Costs::PRIORS,
         broadcast: false,
+        broadcast_interrupts: 0,
         aimed: false,
         design: Policy::NONE.into(),
     });
@@ -312,9 +316,10 @@ fn run_sized<const W: usize>(
     let deadline = plan.warm_up + plan.length;
     let freed = Rc::new(Cell::new(0));
     let measured_latencies = Rc::new(RefCell::new(Vec::new()));
+    let online = Rc::new(Cell::new(0));
     let window = Window::new(&machine, plan, counters, {
         let (freed, system, model) = (freed.clone(), system.clone(), model.clone());
-        let measured = measured_latencies.clone();
+        let (measured, online) = (measured_latencies.clone(), online.clone());
         move |edge| match edge {
             Edge::Begin => {
                 freed.set(system.tables_freed());
@@ -323,6 +328,8 @@ fn run_sized<const W: usize>(
                 timeline::window_opens();
             }
             Edge::End => {
+                // Afterwards CPUs go offline.
+                online.set(system.engine.online().len() as u64);
                 freed.set(system.tables_freed() - freed.get());
                 *measured.borrow_mut() = latencies(&system.preemption.latencies, &model);
             }
@@ -340,7 +347,7 @@ fn run_sized<const W: usize>(
     let per_op = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
     // With a scheduler every CPU has an idle task, which counts.
     let all = window as f64 * if shared { cpus } else { spec.threads } as f64;
-    let time_shares = time_shares(&statistics.total, model, all);
+    let time_shares = whole_time_shares(&statistics.total, model, all);
     let flush_share = time_shares[Category::FlushRequester as usize].1 + time_shares[Category::FlushTarget as usize].1;
     if let Some(explanation) = explanation {
         let kernel = system.engine.kernel();
@@ -349,6 +356,10 @@ fn run_sized<const W: usize>(
             counts: kernel.counts(),
             costs: system.engine.costs(),
             broadcast: model.broadcasts(),
+            broadcast_interrupts: match Kernel::<W>::broadcast_interrupts(kernel) {
+                true => online.get().saturating_sub(1),
+                false => 0,
+            },
             aimed: model.rar.is_some(),
             design,
         };

@@ -7,11 +7,24 @@ use crate::os::category::Category;
 /// How far the shares may be from 1 together: at both ends of a window CPUs may be ahead of it by a little.
 const SLACK: f64 = 0.01;
 
-/// Share of `all` cycles that each category took, by name; together they are 1. Entering and leaving the interrupt
-/// handler counts to the interrupted side: the machine books it to what was interrupted.
+/// [`time_shares`] of CPUs that ran all the time.
 ///
 /// # Panics
 /// With debug assertions, when time is counted twice or not at all.
+pub(crate) fn whole_time_shares(total: &CpuStatistics, model: &Model, all: f64) -> Vec<(&'static str, f64)> {
+    let shares = time_shares(total, model, all);
+    let counted: f64 = total.cycles.iter().sum();
+    debug_assert!(
+        all == 0.0 || (counted / all - 1.0).abs() < SLACK,
+        "of {all} cycles {counted} are counted: {shares:?}"
+    );
+    shares
+}
+
+/// Share of `all` cycles that each category took, by name; together they are 1. Entering and leaving the interrupt
+/// handler counts to the interrupted side: the machine books it to what was interrupted.
+///
+/// A replay's CPUs begin and end with what the recording has of them, so there the shares are about 1 together.
 pub(crate) fn time_shares(total: &CpuStatistics, model: &Model, all: f64) -> Vec<(&'static str, f64)> {
     let mut cycles = total.cycles;
     for (interrupted, entry) in total.entry_cycles.into_iter().enumerate() {
@@ -19,11 +32,6 @@ pub(crate) fn time_shares(total: &CpuStatistics, model: &Model, all: f64) -> Vec
         cycles[interrupted] -= moved;
         cycles[Category::FlushTarget as usize] += moved;
     }
-    let counted: f64 = cycles.iter().sum();
-    debug_assert!(
-        all == 0.0 || (counted / all - 1.0).abs() < SLACK,
-        "of {all} cycles {counted} are counted: {cycles:?}"
-    );
     // Only a hypervisor takes a CPU away.
     let names = match model.vm {
         Some(_) => &Category::NAMES[..],

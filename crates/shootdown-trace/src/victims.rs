@@ -4,7 +4,7 @@
 
 use crate::cause::Callers;
 use crate::program::Caller;
-use crate::{Cause, Event, Function, Reason, What};
+use crate::{Cause, Event, Function, Reason, Resolver, What};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// A kind of interruption: one CPU, one thread there, one sender, one cause.
@@ -76,6 +76,14 @@ impl Interruptions {
         count.spurious += u64::from(is_spurious);
     }
 
+    fn add_all(&mut self, more: Interruptions) {
+        for (kind, count) in more.0 {
+            let sum = self.0.entry(kind).or_default();
+            sum.interrupts += count.interrupts;
+            sum.spurious += count.spurious;
+        }
+    }
+
     /// All together.
     pub fn total(&self) -> u64 {
         self.0.values().map(|count| count.interrupts).sum()
@@ -128,7 +136,7 @@ impl Victims {
     /// A thread for people: its name and number.
     pub fn thread(&self, thread: Option<u32>) -> String {
         match thread {
-            None => "(not recorded)".to_string(),
+            None | Some(Event::UNKNOWN_TASK) => "(not recorded)".to_string(),
             Some(0) => "(idle)".to_string(),
             Some(thread) => match self.names.get(&thread) {
                 Some(name) => format!("{name}-{thread}"),
@@ -144,6 +152,8 @@ pub struct VictimCounter {
     cpus: Vec<OnCpu>,
     callers: Callers,
     found: Victims,
+    /// Calls of functions without a name, by address; which are shootdowns is known at the end.
+    unnamed: HashMap<u64, Interruptions>,
 }
 
 #[derive(Debug, Default)]
@@ -153,8 +163,17 @@ struct OnCpu {
     caller: Caller,
     /// Why it sends the requests that it sends at present.
     cause: Option<Cause>,
-    /// Requests that it has not answered, with the CPU that sent them; at most one of each sender.
-    waiting: VecDeque<(u32, Interruption)>,
+    /// Requests that it has not answered; at most one of each sender.
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    /// CPU that sent it.
+    from: u32,
+    kind: Interruption,
+    /// Address of its function, where that has no name.
+    unnamed: Option<u64>,
 }
 
 impl VictimCounter {
@@ -162,7 +181,7 @@ impl VictimCounter {
     pub fn add(&mut self, event: &Event<'_>) {
         self.names(event);
         let (cpu, task) = (event.cpu, event.task);
-        self.cpu(cpu).thread = Some(task);
+        self.cpu(cpu).thread = known(task);
         match event.what {
             What::Call {
                 call, length, argument, ..
@@ -184,7 +203,11 @@ impl VictimCounter {
             What::Queued {
                 target,
                 function: Function::Shootdown,
-            } => self.sends(cpu, task, target),
+            } => self.sends(cpu, task, target, None),
+            What::Queued {
+                target,
+                function: Function::Unnamed(address),
+            } => self.sends(cpu, task, target, Some(address)),
             What::Switch { from, state, to } => {
                 self.cpu(cpu).thread = Some(to);
                 self.gives_up(cpu);
@@ -197,14 +220,27 @@ impl VictimCounter {
         }
     }
 
-    /// What was found.
-    pub fn finish(mut self) -> Victims {
+    /// What was found, by what `resolver` knows of functions without a name.
+    pub fn finish(mut self, resolver: &Resolver) -> Victims {
         for cpu in std::mem::take(&mut self.cpus) {
-            for (_, kind) in cpu.waiting {
-                self.found.interruptions.add(kind, false);
+            for waiting in cpu.waiting {
+                self.count(waiting, false);
+            }
+        }
+        for (address, interruptions) in self.unnamed {
+            if resolver.function(address) == Some(Function::Shootdown) {
+                self.found.interruptions.add_all(interruptions);
             }
         }
         self.found
+    }
+
+    fn count(&mut self, waiting: Waiting, is_spurious: bool) {
+        let counted = match waiting.unnamed {
+            None => &mut self.found.interruptions,
+            Some(address) => self.unnamed.entry(address).or_default(),
+        };
+        counted.add(waiting.kind, is_spurious);
     }
 
     fn cpu(&mut self, cpu: u32) -> &mut OnCpu {
@@ -222,7 +258,7 @@ impl VictimCounter {
         }
     }
 
-    fn sends(&mut self, cpu: u32, sender: u32, target: u32) {
+    fn sends(&mut self, cpu: u32, sender: u32, target: u32, unnamed: Option<u64>) {
         let cause = self.cpu(cpu).cause.unwrap_or(Cause::Other);
         let victim = self.cpu(target);
         let kind = Interruption {
@@ -232,51 +268,58 @@ impl VictimCounter {
             cause,
         };
         // The sender has waited for its request before: that one was answered without a note.
-        let before = victim.waiting.iter().position(|&(from, _)| from == cpu);
+        let before = victim.waiting.iter().position(|waiting| waiting.from == cpu);
         let unanswered = before.and_then(|index| victim.waiting.remove(index));
-        victim.waiting.push_back((cpu, kind));
-        if let Some((_, kind)) = unanswered {
-            self.found.interruptions.add(kind, false);
+        victim.waiting.push_back(Waiting {
+            from: cpu,
+            kind,
+            unnamed,
+        });
+        if let Some(waiting) = unanswered {
+            self.count(waiting, false);
         }
     }
 
     /// The line of an answer names the thread that was interrupted.
     fn answers(&mut self, event: &Event<'_>, is_spurious: bool) {
-        if let Some((_, kind)) = self.cpu(event.cpu).waiting.pop_front() {
-            let thread = Some(event.task);
-            self.found
-                .interruptions
-                .add(Interruption { thread, ..kind }, is_spurious);
+        if let Some(mut waiting) = self.cpu(event.cpu).waiting.pop_front() {
+            waiting.kind.thread = known(event.task);
+            self.count(waiting, is_spurious);
         }
     }
 
     /// A CPU that waits for an answer does not switch: what `sender` has requested was answered without a note.
     fn gives_up(&mut self, sender: u32) {
+        let mut unanswered = Vec::new();
         for cpu in &mut self.cpus {
-            while let Some(index) = cpu.waiting.iter().position(|&(from, _)| from == sender) {
-                if let Some((_, kind)) = cpu.waiting.remove(index) {
-                    self.found.interruptions.add(kind, false);
-                }
-            }
+            unanswered.extend(cpu.waiting.iter().filter(|waiting| waiting.from == sender));
+            cpu.waiting.retain(|waiting| waiting.from != sender);
         }
+        unanswered.into_iter().for_each(|waiting| self.count(waiting, false));
     }
+}
+
+/// The task of a line, where it names one.
+fn known(task: u32) -> Option<u32> {
+    (task != Event::UNKNOWN_TASK).then_some(task)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Call, text};
+    use crate::{Call, Survey, text};
 
     /// A recording of one line each.
     fn victims(lines: &[&str]) -> Victims {
-        let mut counter = VictimCounter::default();
+        let (mut counter, mut survey) = (VictimCounter::default(), Survey::default());
         let text: String = lines.iter().map(|line| format!(" {line}\n")).collect();
-        text::read(text.as_bytes(), |event| {
+        let metadata = text::read(text.as_bytes(), |event| {
             counter.add(event);
+            survey.add(event);
             Ok(())
         })
         .unwrap();
-        counter.finish()
+        counter.finish(&survey.finish(&metadata).1)
     }
 
     const LINES: [&str; 12] = [
@@ -321,6 +364,13 @@ mod tests {
         );
         let names = [Some(8), Some(0), Some(77), None].map(|thread| found.thread(thread));
         assert_eq!(names, ["a-8", "(idle)", "thread 77", "(not recorded)"]);
+    }
+
+    #[test]
+    fn functions_without_a_name_count_where_they_are_shootdowns() {
+        let lines = LINES.map(|line| line.replace("func=flush_tlb_func", "func=0xffffffff813424a0"));
+        let found = victims(&lines.each_ref().map(String::as_str));
+        assert_eq!(found, victims(&LINES));
     }
 
     #[test]

@@ -216,6 +216,12 @@ pub enum Event {
         from: u64,
         /// After; `u64::MAX` for never.
         to: u64,
+        /// The number of other CPUs whose costs decided.
+        targets: u64,
+        /// What interrupting so many is expected to cost the machine, ns.
+        interrupts_ns: u64,
+        /// What a broadcast is expected to cost it, ns.
+        broadcast_ns: u64,
     },
     /// A space that was found active on `active` CPUs is worth a system-wide tag.
     Promoting {

@@ -115,7 +115,7 @@ unsafe impl Kernel<1> for &Timed {
     }
     fn event(&self, event: Event) {
         match event {
-            Event::ThresholdMoved { from, to } => self.moved.borrow_mut().push((from, to)),
+            Event::ThresholdMoved { from, to, .. } => self.moved.borrow_mut().push((from, to)),
             Event::Measured { .. } => self.measured.set(self.measured.get() + 1),
             _ => {}
         }

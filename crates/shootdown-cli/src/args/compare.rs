@@ -116,7 +116,7 @@ pub struct CompareArgs {
 /// Arguments of `sweep`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "VALUES is a list of values and of ranges LOW..HIGH[:log|:lin][:N], both ends included; the word `range`\n\
+    after_help = "VALUES is a list of values and of ranges LOW..HIGH[:log|:lin][:N], both ends included; the word `range` \
     stands for the range that the machine model states for the parameter, `assumed=range` for that of every assumed one.\n\
     Finished runs are kept in FILE.journal until FILE is complete: repeat an interrupted command and it goes on.\n\n\
     Examples:\n  \
@@ -298,13 +298,13 @@ pub struct WalkersArgs {
     threads = 2\n  \
     ns_per_op = 2100  # or another number, see below\n  \
     source = \"madvise loop, two CPUs, median of 5\"\n\
-    Numbers: kloops_per_s, ns_per_op, interrupts_per_op, idle_share, flush_share (0 to 1),\n  \
-    seconds (with operations = 1e6),\n  \
-    p50_us, p99_us (with distribution = \"flush\", or another that compare --latencies prints),\n  \
+    Numbers: kloops_per_s, ns_per_op, interrupts_per_op, idle_share, flush_share (0 to 1), \
+    seconds (with operations = 1e6), \
+    p50_us, p99_us (with distribution = \"flush\", or another that compare --latencies prints), \
     time_ratio, rate_ratio = [3.2, 1.6] (with over = { design = \"ipi\", threads = 1 }, of the second).\n\
-    A row may also have: lru_drain = true, set = [\"costs.invlpg=200\"], virtual_ms = 100, and\n  \
+    A row may also have: lru_drain = true, set = [\"costs.invlpg=200\"], virtual_ms = 100, and \
     fitted = true (the model was fitted on it: no prediction).\n\
-    Besides: [[note]] with table and text; [[beside]] with table, workload and design, a design of\n  \
+    Also: [[note]] with table and text; [[beside]] with table, workload and design, a design of \
     which nothing is published, run as the first such row.")]
 pub struct EvidenceArgs {
     /// Published rows of your own, a .toml file, in place of the embedded ones; what is in it is shown below

@@ -9,8 +9,8 @@ use super::whole_number;
 /// Arguments of `record`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Needs the rights to trace: run it with sudo. It records in a trace instance of its own, which is removed at the end, on\n\
-    Ctrl-C, and, should the recorder be killed, by the next start. A command is recorded with all that it starts, and\n\
+    after_help = "Needs the rights to trace: run it with sudo. It records in a trace instance of its own, which is removed at the end, on \
+    Ctrl-C, and, should the recorder be killed, by the next start. A command is recorded with all that it starts, and \
     runs with the same rights as shootdown: `sudo -u` gives them up again. Under sudo the file is made yours.\n\n\
     Examples:\n  \
     sudo shootdown record -o make.parquet -- sudo -u $USER make -j8\n  \
@@ -60,7 +60,7 @@ pub struct RecordArgs {
 /// Arguments of `host`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Threads are pinned, one to a CPU. The workloads are those of the simulator: tlb_flush2, madvise_spin, mprotect_all,\n\
+    after_help = "Threads are pinned, one to a CPU. The workloads are those of the simulator: tlb_flush2, madvise_spin, mprotect_all, \
     context_switch. Interrupts per operation are the TLB line of /proc/interrupts. No rights are needed.\n\n\
     Examples:\n  \
     shootdown host                                          all of them, at 1, 2, 4, .. threads\n  \
@@ -100,9 +100,9 @@ pub struct MeasureArgs {
 /// Arguments of `calibrate`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Measures the workloads of `shootdown host` and single costs (system call, line transfer, refill, local flush), takes\n\
-    the shape of the machine from sysfs, fits what cannot be measured alone, and simulates every row with the result. What\n\
-    is neither measured nor fitted stays as in the built-in model that is nearest, marked assumed. A busy machine is refused: rates would\n\
+    after_help = "Measures the workloads of `shootdown host` and single costs (system call, line transfer, refill, local flush), takes \
+    the shape of the machine from sysfs, fits what cannot be measured alone, and simulates every row with the result. What \
+    is neither measured nor fitted stays as in the built-in model that is nearest, marked assumed. A busy machine is refused: rates would \
     be too low, and costs too high.\n\n\
     Examples:\n  \
     shootdown calibrate -o machines/mine.toml\n  \

@@ -44,7 +44,7 @@ use crate::print::terminal::Terminal;
         shootdown compare tlb_flush2 --threads 1,16,72   choose the thread counts\n  \
         shootdown list                                   workloads, machines and designs\n  \
         shootdown evidence                               simulated results beside published ones\n\n\
-        Exit status: 0; 1 when a stale translation was seen (except under `none`, the negative control), a run failed,\n        \
+        Exit status: 0; 1 when a stale translation was seen (except under `none`, the negative control), a run failed, \
         or results could not be written; 2 on bad usage; 130 after Ctrl-C."
 )]
 pub struct Cli {

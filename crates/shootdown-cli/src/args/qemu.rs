@@ -18,9 +18,9 @@ pub enum Accel {
 /// Arguments of `qemu`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Builds kernel/ of the checkout and runs it once for each design and thread count. With `--accel tcg` instructions are\n\
-    counted and runs are deterministic: the same seed and --icount print the same. Emulated CPUs then take turns, so rates are\n\
-    those of the guest's clock and no machine's; interrupts and instructions per operation are exact. A processor without INVLPGB\n\
+    after_help = "Builds kernel/ of the checkout and runs it once for each design and thread count. With `--accel tcg` instructions are \
+    counted and runs are deterministic: the same seed and --icount print the same. Emulated CPUs then take turns, so rates are \
+    those of the guest's clock and no machine's; interrupts and instructions per operation are exact. A processor without INVLPGB \
     has it emulated by interrupts, in the handler of invalid opcodes, and the output says so.\n\n\
     Examples:\n  \
     shootdown qemu --workload tlb_flush2 --designs ipi,broadcast,adaptive --cpus 4\n  \

@@ -105,7 +105,7 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
                 Box::new(|row| row.published.map_or(UNKNOWN.to_string(), number::rate)),
             ));
             columns.push((
-                Column::number("error", "the simulated rate against the published one"),
+                Column::number("error", "the simulated rate against the published one").optional(1),
                 Box::new(|row| row.error().map_or(UNKNOWN.to_string(), number::signed_percent)),
             ));
         }

@@ -13,6 +13,14 @@ pub fn threads(threads: usize) -> String {
     }
 }
 
+/// How often: `once`, `16 times`, `1,200 times`.
+pub fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_string(),
+        _ => format!("{} times", self::count(count)),
+    }
+}
+
 /// A rate with three or four significant digits: `953`, `9.53k`, `95.3k`, `1368k`.
 pub fn rate(per_second: f64) -> String {
     let k = per_second / 1000.0;

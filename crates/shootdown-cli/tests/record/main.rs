@@ -187,6 +187,16 @@ fn what_a_killed_recorder_left_is_removed_by_the_next_which_says_so() {
         errors(&output)
     );
     assert_eq!(kernel.instances(), ["somebody-else"]);
+    let files = fs::read_dir(kernel.folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let mut files: Vec<_> = files.map(|name| name.into_string().unwrap()).collect();
+    files.sort();
+    assert_eq!(
+        files,
+        ["r.parquet", "tracefs"],
+        "nor is a file left that was never complete"
+    );
 }
 
 #[test]
@@ -208,6 +218,11 @@ fn a_full_disk_leaves_a_readable_recording_that_is_marked() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     assert!(errors(&output).contains("marked incomplete"), "{}", errors(&output));
+    assert!(errors(&output).contains("r.parquet"), "{}", errors(&output));
+    assert!(
+        json(&output)["events"].as_u64() > Some(60_000),
+        "what was recorded is told"
+    );
     let file = kernel.folder().join("r.parquet");
     let mut addresses = Vec::new();
     let reader = events(&file, |event| {

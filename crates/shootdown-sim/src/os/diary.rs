@@ -137,7 +137,14 @@ mod tests {
         diary.note(9, Event::Promoted);
         assert_eq!((diary.notes.len(), diary.decisions_dropped), (MOST_NOTES + 1, 0));
         assert_eq!(diary.notes.last().map(|note| note.event), Some(Event::Promoted));
-        (0..2 + MOST_NOTES as u64).for_each(|at_ns| diary.note(at_ns, Event::ThresholdMoved { from: 1, to: 2 }));
+        let moved = Event::ThresholdMoved {
+            from: 1,
+            to: 2,
+            targets: 1,
+            interrupts_ns: 500,
+            broadcast_ns: 700,
+        };
+        (0..2 + MOST_NOTES as u64).for_each(|at_ns| diary.note(at_ns, moved));
         assert_eq!((diary.notes.len(), diary.decisions_dropped), (2 * MOST_NOTES + 1, 2));
     }
 

@@ -10,7 +10,8 @@
 //! 2. While running, one request in [`sample_one_in`](crate::Policy::sample_one_in) is timed, and moves the estimate an
 //!    eighth of the way. What interrupts take is two numbers, that of the first target and that of each further one;
 //!    from requests to few and to many both are learnt.
-//! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter.
+//! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter, for
+//!    [`CONFIRM_STREAK`] timed requests in a row. It stands on a line that every request reads.
 //! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can
 //!    recover.
 
@@ -32,6 +33,11 @@ const EXPLORE_AT_MOST: u64 = 8;
 /// The square of how many times as much the first target's share of an error is as what each further one's would be:
 /// half of the error is the first's where there are four more. A judgement, not fitted.
 const FIRST_WEIGHS: u64 = 16;
+
+/// Timed requests in a row that must find the threshold wrong before it moves: twice the samples over which an estimate
+/// averages. Assumed; plausible are 4 to 32. Where broadcasts contend, single ones take from half to three times the
+/// mean.
+const CONFIRM_STREAK: u64 = 16;
 
 /// Instructions for which a range is still broadcast under every tag; a longer one invalidates too much of other
 /// spaces.
@@ -92,18 +98,23 @@ impl Costs {
     /// The number of targets from which on a broadcast is cheaper, given where it stands now and that the machine has
     /// `cpus` CPUs. It stays put while neither way is better by more than a quarter at the border.
     pub fn threshold(&self, now: u64, cpus: u64) -> u64 {
+        self.threshold_and_border(now, cpus).0
+    }
+
+    /// As [`threshold`](Self::threshold), and the number of targets whose costs decided.
+    fn threshold_and_border(&self, now: u64, cpus: u64) -> (u64, u64) {
         let cheaper = |targets: u64| self.disturbance_ns(targets) >= self.broadcast_ns;
         let ideal = (1..cpus).find(|&targets| cheaper(targets)).unwrap_or(Self::NEVER);
         let margin = |a: u64, b: u64| a > b.saturating_add(b / 4);
-        let moves = if ideal < now {
+        let (border, moves) = if ideal < now {
             // Down: the last number of targets that is interrupted now would be better off with a broadcast.
             let last = now.saturating_sub(1).min(cpus.saturating_sub(1));
-            margin(self.disturbance_ns(last), self.broadcast_ns)
+            (last, margin(self.disturbance_ns(last), self.broadcast_ns))
         } else {
             // Up: the first that is broadcast now would be better off with interrupts.
-            margin(self.broadcast_ns, self.disturbance_ns(now))
+            (now, margin(self.broadcast_ns, self.disturbance_ns(now)))
         };
-        if moves { ideal } else { now }
+        (if moves { ideal } else { now }, border)
     }
 
     /// The same where a broadcast interrupts every other of `cpus` CPUs that are on: what an interrupt takes from each.
@@ -171,6 +182,8 @@ struct Estimates<F: Facade> {
     words: [F::U64; 6],
     /// 1 when the clock could tell nothing when it was tried.
     clock_too_coarse: F::U64,
+    /// Timed requests in a row that found the threshold wrong.
+    streak: F::U64,
 }
 
 impl<F: Facade> CostWords<F> {
@@ -179,6 +192,7 @@ impl<F: Facade> CostWords<F> {
             estimates: CachePadded(Estimates {
                 words: [0; 6].map(F::U64::new),
                 clock_too_coarse: F::U64::new(0),
+                streak: F::U64::new(0),
             }),
             broadcast_from: CachePadded(F::U64::new(0)),
         };
@@ -233,6 +247,22 @@ impl<F: Facade> CostWords<F> {
     #[inline]
     pub(crate) fn broadcast_from(&self) -> u64 {
         self.broadcast_from.0.load(Ordering::Relaxed)
+    }
+
+    /// The threshold after a timed request by which `wanted` is right. It moves after [`CONFIRM_STREAK`] in a row by
+    /// which it is wrong.
+    fn confirm(&self, wanted: u64) -> u64 {
+        let (now, streak) = (self.broadcast_from(), &self.estimates.0.streak);
+        let before = streak.load(Ordering::Relaxed);
+        let (count, threshold) = match before + 1 {
+            _ if wanted == now => (0, now),
+            CONFIRM_STREAK.. => (0, wanted),
+            count => (count, now),
+        };
+        if count != before {
+            streak.store(count, Ordering::Relaxed);
+        }
+        threshold
     }
 
     /// Writes what has changed; in place of what `costs` says of interrupts, `interrupts`.
@@ -382,17 +412,28 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 costs.interrupt_more_ns = interrupts.more / Interrupts::NS;
             }
         }
-        let before = costs.broadcast_from;
-        if self.broadcasts_any_tag() {
-            costs.broadcast_from = self.weighed(costs).threshold(before, self.cpus.len() as u64);
-        }
+        let moved = self.move_threshold(&mut costs);
         self.costs.store(&costs, interrupts);
-        if costs.broadcast_from != before {
-            self.kernel.event(Event::ThresholdMoved {
-                from: before,
-                to: costs.broadcast_from,
-            });
+        if let Some(event) = moved {
+            self.kernel.event(event);
         }
+    }
+
+    /// Sets the threshold to what it is after a timed request. Returns the event where it moves.
+    fn move_threshold(&self, costs: &mut Costs) -> Option<Event> {
+        if !self.broadcasts_any_tag() {
+            return None;
+        }
+        let (from, weighed) = (costs.broadcast_from, self.weighed(*costs));
+        let (wanted, targets) = weighed.threshold_and_border(from, self.cpus.len() as u64);
+        costs.broadcast_from = self.costs.confirm(wanted);
+        (costs.broadcast_from != from).then_some(Event::ThresholdMoved {
+            from,
+            to: costs.broadcast_from,
+            targets,
+            interrupts_ns: weighed.disturbance_ns(targets),
+            broadcast_ns: weighed.broadcast_ns,
+        })
     }
 
     /// Nanoseconds since `begun`; 0 when the clock runs backwards.
@@ -405,6 +446,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::facade::Native;
     use proptest::prelude::*;
 
     pub(crate) fn costs() -> impl Strategy<Value = Costs> {
@@ -441,6 +483,20 @@ pub(crate) mod tests {
                 now = next;
             }
             prop_assert!(changes <= 1, "{changes} changes, now {now}");
+        }
+
+        /// However estimates stray from sample to sample, the threshold moves after [`CONFIRM_STREAK`] in a row that find
+        /// it wrong, and not before.
+        #[test]
+        fn the_threshold_waits_for_samples_that_agree(wrong in proptest::collection::vec(any::<bool>(), 1..100)) {
+            let words = CostWords::<Native>::new();
+            let (now, other, mut row) = (words.broadcast_from(), 5, 0);
+            for wrong in wrong {
+                row = if wrong { row + 1 } else { 0 };
+                let found = words.confirm(if wrong { other } else { now });
+                prop_assert_eq!(found, if row == CONFIRM_STREAK { other } else { now });
+                row %= CONFIRM_STREAK;
+            }
         }
 
         /// Where one way is better by more than the margin the threshold does not stay on the wrong side.

@@ -59,6 +59,9 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .flat_map(|workload| threads.iter().map(move |&threads| (workload, threads)))
         .collect();
     let rows = host::measure(&place, &plan, &settings, stop)?;
+    if rows.len() < plan.len() {
+        return Err(Failure::Interrupted);
+    }
     let spinner = spinner();
     spinner.set_message("measuring single costs");
     let base = base::model(&name, &place, doubt.as_deref())?;

@@ -4,7 +4,7 @@ use shootdown::{Demotion, Event};
 use shootdown_sim::os::{Diary, Note};
 
 use super::ns;
-use crate::print::number::counted;
+use crate::print::number::{self, counted};
 
 /// Something that the engine decided about a tag or about where broadcasts begin.
 pub(super) struct Decision {
@@ -30,7 +30,7 @@ impl Decision {
                 Some(active),
                 None,
                 format!(
-                    "a space active on {} or more is worth a system-wide tag",
+                    "a space is active on {} or more: it asks for a system-wide tag",
                     counted(active, "CPU")
                 ),
             ),
@@ -42,8 +42,8 @@ impl Decision {
                 Some(active),
                 Some((without, with)),
                 format!(
-                    "a space active on {} is worth a system-wide tag: its requests are expected to cost {} without, {} with \
-                     one",
+                    "a space active on {} asks for a system-wide tag: a request is expected to cost {} without \
+                     one, {} with one: beyond the margin of an eighth",
                     counted(active, "CPU"),
                     ns(without),
                     ns(with)
@@ -53,38 +53,38 @@ impl Decision {
                 "promoted",
                 None,
                 None,
-                "it was promoted: from here on its requests are broadcast under its tag".to_string(),
+                "the space is promoted: its requests are broadcast under its tag".to_string(),
             ),
             Event::TagsExhausted => (
                 "tags-exhausted",
                 None,
                 None,
-                "no tag was free, so it stays on per-CPU tags".to_string(),
+                "no system-wide tag is free: the space keeps per-CPU tags".to_string(),
             ),
             Event::Demoting { active, reason } => {
                 let (kind, costs, what) = match reason {
                     Demotion::Shrunk => (
-                        "demoting-shrunk",
+                        "demoting-fewer-cpus",
                         None,
                         format!(
-                            "a promoted space has shrunk to {}: it gives its tag back",
-                            counted(active, "active CPU")
+                            "a promoted space is active on {} only: it gives its tag back",
+                            counted(active, "CPU")
                         ),
                     ),
                     Demotion::TagsShort => (
                         "demoting-tags-short",
                         None,
                         format!(
-                            "tags are short, and a promoted space is active on {} only: it gives its tag back",
+                            "free tags are few, and a promoted space is active on {} only: it gives its tag back",
                             counted(active, "CPU")
                         ),
                     ),
                     Demotion::BroadcastCost { without, with } => (
-                        "demoting-dear",
+                        "demoting-by-cost",
                         Some((without, with)),
                         format!(
-                            "requests of a promoted space, active on {}, cost {}, and are expected to cost \
-                             {} without its tag: it gives it back",
+                            "a promoted space active on {} gives its tag back: a request costs {} with it, and is \
+                             expected to cost {} without: beyond the margin of an eighth",
                             counted(active, "CPU"),
                             ns(with),
                             ns(without)
@@ -97,22 +97,31 @@ impl Decision {
                 "demoted",
                 None,
                 None,
-                "it is back on per-CPU tags, its tag invalidated everywhere and free".to_string(),
+                "the space is back on per-CPU tags; its tag is flushed on every CPU and free".to_string(),
             ),
             Event::RollOver => (
                 "roll-over",
                 None,
                 None,
-                "freed tags were invalidated everywhere, to be given out again".to_string(),
+                "roll-over: freed tags are flushed on every CPU and can be given out again".to_string(),
             ),
-            Event::ThresholdMoved { from, to } => (
+            Event::ThresholdMoved {
+                from,
+                to,
+                targets,
+                interrupts_ns,
+                broadcast_ns,
+            } => (
                 Self::THRESHOLD,
                 None,
                 None,
                 format!(
-                    "corrected costs: broadcast from {} other CPUs on, no longer {}",
+                    "the threshold for broadcasting moves from {} to {} other CPUs: to {targets}, a broadcast is expected to cost {}, \
+                     interrupts {}: beyond the margin of a quarter, 16 times in a row",
+                    cpus(from),
                     cpus(to),
-                    cpus(from)
+                    ns(broadcast_ns),
+                    ns(interrupts_ns)
                 ),
             ),
             _ => return None,
@@ -147,8 +156,8 @@ pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
     let mut lines = listed(diary, &told, most);
     if let Some((least, greatest)) = idle.iter().min().zip(idle.iter().max()) {
         lines.push(format!(
-            "While a space had a tag, the threshold moved {} (between {} and {} other CPUs): that changes nothing for such a space.",
-            if idle.len() == 1 { "once".to_string() } else { format!("{} times", idle.len()) },
+            "While a space had a system-wide tag, which is always broadcast, the threshold moved {} (to between {} and {} other CPUs).",
+            number::times(idle.len() as u64),
             cpus(*least),
             cpus(*greatest)
         ));
@@ -177,7 +186,7 @@ fn listed(diary: &Diary, told: &[Decision], most: usize) -> Vec<String> {
     }
     if diary.decisions_dropped > 0 {
         lines.push(format!(
-            "...and {} later ones that were not kept.",
+            "...and {} later ones, which were not kept.",
             diary.decisions_dropped
         ));
     }
@@ -186,7 +195,7 @@ fn listed(diary: &Diary, told: &[Decision], most: usize) -> Vec<String> {
 
 fn cpus(from: u64) -> String {
     if from == u64::MAX {
-        "(never)".to_string()
+        "none".to_string()
     } else {
         from.to_string()
     }
@@ -200,7 +209,13 @@ mod tests {
     fn where_decisions_are_many_those_about_tags_are_told() {
         let moved = |at_ns| Note {
             at_ns,
-            event: Event::ThresholdMoved { from: 3, to: 4 },
+            event: Event::ThresholdMoved {
+                from: 3,
+                to: 4,
+                targets: 3,
+                interrupts_ns: 1000,
+                broadcast_ns: 1300,
+            },
         };
         let mut diary = Diary::default();
         diary.notes = (0..7).map(moved).collect();
@@ -212,24 +227,26 @@ mod tests {
         let few = decisions(&diary, 8);
         assert_eq!(few.len(), 8);
         assert!(
-            few[0].contains("broadcast from 4 other CPUs on, no longer 3"),
+            few[0].contains(
+                "moves from 3 to 4 other CPUs: to 3, a broadcast is expected to cost 1.30 µs, interrupts 1.00 µs:"
+            ),
             "{few:?}"
         );
         diary.notes.push(moved(10_000));
         let folded = decisions(&diary, 8);
         assert_eq!(folded.len(), 9);
         assert!(
-            folded[8].contains("the threshold moved once (between 4 and 4 other CPUs)"),
+            folded[8].contains("the threshold moved once (to between 4 and 4 other CPUs)"),
             "{folded:?}"
         );
         diary.notes.pop();
         diary.notes.insert(0, moved(0));
         let many = decisions(&diary, 8);
         assert_eq!(many.len(), 2);
-        assert!(many[0].starts_with("at 9.0 µs: it was promoted"), "{many:?}");
+        assert!(many[0].starts_with("at 9.0 µs: the space is promoted"), "{many:?}");
         assert_eq!(many[1], "...and 8 more such decisions: --decisions 9 prints all.");
         diary.decisions_dropped = 2;
-        assert_eq!(decisions(&diary, 8)[2], "...and 2 later ones that were not kept.");
+        assert_eq!(decisions(&diary, 8)[2], "...and 2 later ones, which were not kept.");
         assert_eq!(decisions(&diary, 9).len(), 10);
     }
 }

@@ -62,6 +62,8 @@ struct Believed {
     disturbed_ns: u64,
     /// A broadcast. Null where the machine has none.
     broadcast_ns: Option<u64>,
+    /// What a broadcast takes from other CPUs, where firmware interrupts them for it.
+    broadcast_disturbed_ns: Option<u64>,
     /// One page on the own CPU.
     page_ns: u64,
     /// A whole tag on the own CPU.
@@ -165,7 +167,7 @@ pub(super) fn render(
         requests: requests.collect(),
         costs: costs
             .filter(|_| adaptive)
-            .map(|(when, costs)| believed(when, &costs, explanation.broadcast))
+            .map(|(when, costs)| believed(when, &costs, explanation))
             .collect(),
         counts: Counts {
             local_only: counts.local_only,
@@ -181,13 +183,15 @@ pub(super) fn render(
     })
 }
 
-fn believed(when: &'static str, costs: &Costs, broadcast: bool) -> Believed {
+fn believed(when: &'static str, costs: &Costs, explanation: &Explanation) -> Believed {
+    let broadcast = explanation.broadcast;
     Believed {
         when,
         interrupt_ns: costs.interrupt_ns,
         interrupt_more_ns: costs.interrupt_more_ns,
         disturbed_ns: costs.disturbed_ns,
         broadcast_ns: broadcast.then_some(costs.broadcast_ns),
+        broadcast_disturbed_ns: broadcast.then(|| costs.disturbed_ns * explanation.broadcast_interrupts),
         page_ns: costs.page_ns,
         tag_ns: costs.tag_ns,
         broadcast_from: Some(costs.broadcast_from).filter(|&from| broadcast && from != u64::MAX),

@@ -11,7 +11,7 @@ pub use json::schema;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use shootdown::{Costs, Event, Reach, Way};
+use shootdown::{Costs, Event, Reach, Tags, Way};
 use shootdown_sim::os::{Diary, Requests};
 use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
 
@@ -21,11 +21,12 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
 use crate::print::progress::Progress;
+use crate::print::table::{Column, Grid, Tables};
 use crate::runs::target::{Target, with_vm};
 use decisions::{Decision, decisions};
 
 /// Columns of the longest bar on a terminal.
-const BAR: f64 = 40.0;
+const BAR: f64 = 24.0;
 /// Threads, unless told.
 const THREADS: usize = 16;
 
@@ -64,7 +65,7 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     drop(progress);
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::Suspended(
-            "one run explains nothing before its end; a shorter window: --virtual-ms N".to_string(),
+            "nothing is explained before the run ends; a shorter run: --virtual-ms N".to_string(),
         ));
     }
     let (result, explanation) = outcome.map_err(Failure::Input)?;
@@ -82,7 +83,8 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         json::render(&command, &spec, target.to_string(), &result, &explanation)
     } else {
         let paragraphs: String = paragraphs.iter().map(|paragraph| format!("{paragraph}\n")).collect();
-        format!("{title}\n\n{}\n{paragraphs}", bars(&explanation.diary))
+        let table = Tables::new().draw(&requests_table(&explanation.diary));
+        format!("{title}\n\n{table}\n{paragraphs}")
     };
     let page = || page::render(&title, &command, &explanation.diary, &paragraphs);
     let label = (!args.json).then_some("report");
@@ -91,21 +93,32 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }
 
-/// Requests by way, as bars.
-fn bars(diary: &Diary) -> String {
+/// Requests by method, with a bar for each share.
+fn requests_table(diary: &Diary) -> Grid {
     let all: u64 = diary.requests.iter().map(|requests| requests.count).sum();
-    let mut text = String::new();
-    for ((_, name), requests) in Diary::WAYS.iter().zip(&diary.requests) {
+    let columns = vec![
+        Column::words(
+            "method",
+            "how requests reach other CPUs; local: no other CPU has to act",
+        ),
+        Column::words("", "").optional(3),
+        Column::number("share", "of all requests of the measured window"),
+        Column::number("requests", "in the measured window"),
+        Column::number("mean", "time of the initiator, waiting included"),
+        Column::number("p50", "the median of these times").optional(2),
+        Column::number("p99", "99 % of these times are at most so long").optional(1),
+    ];
+    let row = |((_, name), requests): (&(Way, &str), &Requests)| {
         let share = share(requests.count as f64, all as f64);
         let [mean, p50, p99] = times(requests);
-        text.push_str(&format!(
-            "{name:>10} {:<40} {:>6} {:>12} requests, {mean:>7} each (p50 {p50}, p99 {p99})\n",
-            "█".repeat((share * BAR).round() as usize),
-            number::percent(share),
-            number::count(requests.count),
-        ));
-    }
-    text
+        let bar = "█".repeat((share * BAR).round() as usize);
+        let count = number::count(requests.count);
+        vec![name.to_string(), bar, number::percent(share), count, mean, p50, p99]
+    };
+    Grid::new(
+        columns,
+        vec![Diary::WAYS.iter().zip(&diary.requests).map(row).collect()],
+    )
 }
 
 /// The mean, the median and the 99th percentile of what requests took; unknown of none.
@@ -141,15 +154,12 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
         number::count(result.accesses_checked),
     )];
     if explanation.design.policy.reach != Reach::Adaptive {
-        told.push(format!(
-            "`{}` fixes the way: nothing was measured, and requests went where it says.",
-            spec.design
-        ));
+        told.push(format!("`{}` fixes the method: nothing was measured.", spec.design));
     } else {
-        told.extend(costs(explanation));
+        told.extend(costs(explanation, spec.machine.topology.cpus() as u64));
     }
     let mut ways = format!(
-        "From the start: {} concerned no other CPU, {} interrupted",
+        "From the start: {} needed no other CPU, {} sent interrupts",
         number::counted(counts.local_only, "request"),
         number::count(counts.interrupting)
     );
@@ -161,15 +171,15 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
     }
     if counts.any_tag > 0 {
         ways.push_str(&format!(
-            ", {} of these under every tag because interrupting was expected to cost more",
+            ", {} of these under every tag, for spaces without a system-wide tag",
             number::count(counts.any_tag)
         ));
     }
     told.push(ways + ".");
     told.push(format!(
-        "Catching up: {} times range by range from the log, {} times by a whole tag.",
-        number::count(counts.caught_up_partly),
-        number::count(counts.caught_up_whole)
+        "CPUs caught up from the flush log {}, by flushing a whole tag {}.",
+        number::times(counts.caught_up_partly),
+        number::times(counts.caught_up_whole)
     ));
     told.extend(decisions(diary, decisions_told));
     told.extend(measurements(diary));
@@ -184,46 +194,81 @@ fn calibrated(diary: &Diary) -> Option<Costs> {
     })
 }
 
-fn costs(explanation: &Explanation) -> Vec<String> {
+fn costs(explanation: &Explanation, cpus: u64) -> Vec<String> {
     let mut told = Vec::new();
     if let Some(start) = calibrated(&explanation.diary) {
-        told.push(format!(
-            "Measured at start: {}.",
-            cost_words(&start, explanation.broadcast)
-        ));
+        told.push(format!("Measured at start: {}.", cost_words(&start, explanation)));
     }
     told.push(format!(
         "Estimated at the end: {}.",
-        cost_words(&explanation.costs, explanation.broadcast)
+        cost_words(&explanation.costs, explanation)
     ));
+    let policy = &explanation.design.policy;
+    if explanation.broadcast && matches!(policy.tags, Tags::HybridByCost { .. }) {
+        told.push(format!(
+            "System-wide tags: a space gets one, or gives it back, where that lowers the cost of its requests by more than the \
+             margin of an eighth. A space that has changed for its costs before changes after {} timed requests in a row.",
+            policy.demote_after
+        ));
+    }
     told.push(if !explanation.broadcast {
-        "This machine cannot broadcast: a request concerns nobody, or is sent by interrupts.".to_string()
+        "This machine cannot broadcast: a request that needs other CPUs is sent by interrupts.".to_string()
     } else if explanation.aimed {
-        "Remote actions name one tag: a request is broadcast, to the CPUs that may hold it, where its space has a tag of its own."
+        "Remote actions name one tag: a request is broadcast, to the CPUs that may hold it, if its space has a system-wide tag."
             .to_string()
     } else {
-        threshold(&explanation.costs)
+        threshold(explanation, cpus)
     });
     told
 }
 
-/// From how many CPUs on requests are broadcast, and by which rule: both costs there, and what keeps the threshold
-/// where it is.
-fn threshold(costs: &Costs) -> String {
-    let rule = "A space with a tag of its own is broadcast under it, whatever this says. One timed request in 16 goes the other way.";
+/// The number of other CPUs from which on requests are broadcast: both costs there, and the rule that keeps it there.
+fn threshold(explanation: &Explanation, cpus: u64) -> String {
+    let costs = &explanation.costs;
+    let rule = "It moves after 16 timed requests in a row by which the other method is cheaper by more than a quarter. \
+                At most one timed request in 16 takes the other method, to keep its estimate fresh. \
+                A space with a system-wide tag is always broadcast.";
+    let exceeds = |a: u64, b: u64| a > b.saturating_add(b / 4);
     if costs.broadcast_from == u64::MAX {
-        return format!("Without a tag interrupts are cheaper for any number of CPUs: nothing is broadcast. {rule}");
+        let most = cpus.saturating_sub(1);
+        let (by_interrupts, broadcast) = (costs.disturbance_ns(most), broadcast_ns(costs, explanation));
+        let kept = if by_interrupts <= broadcast {
+            "interrupts cost less"
+        } else if exceeds(by_interrupts, broadcast) {
+            "a broadcast costs less by more than a quarter, but not for 16 timed requests in a row"
+        } else {
+            "a broadcast costs less, but not by more than a quarter"
+        };
+        return format!(
+            "Threshold: none. Requests of a space without a system-wide tag are sent by interrupts to any number of CPUs. \
+             To {most}: broadcast {}, interrupts {}; {kept}. {rule}",
+            ns(broadcast),
+            ns(by_interrupts)
+        );
     }
     let from = costs.broadcast_from;
-    let (by_interrupts, broadcast) = (costs.disturbance_ns(from), costs.broadcast_ns);
-    let kept = if broadcast <= by_interrupts {
-        "so a broadcast costs less"
+    let (by_interrupts, broadcast) = (costs.disturbance_ns(from), broadcast_ns(costs, explanation));
+    let fewer = costs.disturbance_ns(from - 1);
+    let kept = if exceeds(broadcast, by_interrupts) {
+        "interrupts cost less by more than a quarter, but not for 16 timed requests in a row".to_string()
+    } else if exceeds(fewer, broadcast) {
+        format!(
+            "a broadcast costs less, and also for {} ({} by interrupts) by more than a quarter, but not for 16 timed requests in a row",
+            from - 1,
+            ns(fewer)
+        )
+    } else if broadcast <= by_interrupts {
+        "a broadcast costs less".to_string()
     } else {
-        "so interrupts cost less, but not by more than a quarter, and only that moves the threshold"
+        "interrupts cost less, but not by more than a quarter".to_string()
+    };
+    let others = match broadcast - costs.broadcast_ns {
+        0 => String::new(),
+        others => format!(" ({} of it on other CPUs)", ns(others)),
     };
     format!(
-        "Without a tag, a request that concerns {from} other CPU{} or more is broadcast, one that concerns fewer is sent by \
-         interrupts. To {from}: {} by broadcast, {} by interrupts ({} of it the targets'), {kept}. {rule}",
+        "Threshold: a request of a space without a system-wide tag is broadcast if it needs {from} other CPU{} or more, and sent by \
+         interrupts if it needs fewer. To {from}: broadcast {}{others}, interrupts {} ({} of it on the targets); {kept}. {rule}",
         if from == 1 { "" } else { "s" },
         ns(broadcast),
         ns(by_interrupts),
@@ -231,14 +276,25 @@ fn threshold(costs: &Costs) -> String {
     )
 }
 
-/// What the engine believes; of broadcasts only where there are any, since it is an assumption else.
-fn cost_words(costs: &Costs, broadcast: bool) -> String {
-    let broadcast = match broadcast {
-        true => format!(" a broadcast {},", ns(costs.broadcast_ns)),
-        false => String::new(),
+/// What a broadcast costs the machine: the initiator's time, and that of each CPU whose firmware is interrupted.
+fn broadcast_ns(costs: &Costs, explanation: &Explanation) -> u64 {
+    costs.broadcast_ns + costs.disturbed_ns * explanation.broadcast_interrupts
+}
+
+/// The engine's estimates. Where nothing is broadcast, that of a broadcast is an assumption and is left out.
+fn cost_words(costs: &Costs, explanation: &Explanation) -> String {
+    let disturbed = broadcast_ns(costs, explanation) - costs.broadcast_ns;
+    let broadcast = match (explanation.broadcast, disturbed) {
+        (false, _) => String::new(),
+        (true, 0) => format!(" a broadcast {},", ns(costs.broadcast_ns)),
+        (true, _) => format!(
+            " a broadcast {} and {} on the other CPUs, which its firmware interrupts,",
+            ns(costs.broadcast_ns),
+            ns(disturbed)
+        ),
     };
     format!(
-        "interrupting one CPU {} and {} for each further,{broadcast} a page on the own CPU {}, a whole tag {}",
+        "interrupting one CPU {} and {} for each further CPU,{broadcast} a page on the own CPU {}, a whole tag {}",
         ns(costs.interrupt_ns),
         ns(costs.interrupt_more_ns),
         ns(costs.page_ns),

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use schemars::Schema;
 use shootdown_linux::cpus::{self, Machine};
 use shootdown_linux::load::Load;
@@ -19,6 +18,7 @@ use crate::comparison::json;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number::{self, UNKNOWN};
 use crate::print::output;
+use crate::print::progress::Progress;
 use crate::print::schema;
 use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan;
@@ -36,16 +36,18 @@ pub fn command(args: &HostArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let rows = plan_rows(args, &place)?;
     place.note();
     Place::note_load();
+    let all = rows.len();
     let rows = measure(&place, &rows, &settings, stop)?;
     let stale = rows.iter().flat_map(|row| &row.runs).any(|run| run.stale > 0);
-    output::print_as(
-        args.json,
-        &if args.json {
-            document(&rows)
-        } else {
-            words(&place, &rows)
-        },
-    )?;
+    let text = if args.json {
+        document(&rows)
+    } else {
+        words(&place, &rows)
+    };
+    if rows.len() < all {
+        return Err(output::partial(args.json, &text, all - rows.len(), all, "rows"));
+    }
+    output::print_as(args.json, &text)?;
     Ok(if stale { BAD_RUN } else { SUCCESS })
 }
 
@@ -215,30 +217,25 @@ fn named(name: &str) -> Result<Workload, Failure> {
     })
 }
 
-/// Measures each row as often as `settings` says, with a bar.
+/// Measures each row as often as `settings` says. After Ctrl-C, returns the rows that are complete.
 ///
 /// # Errors
-/// One line when a workload cannot run; Ctrl-C.
+/// One line when a workload cannot run; Ctrl-C before a row is complete.
 pub fn measure(
     place: &Place,
     rows: &[(Workload, usize)],
     settings: &Settings,
     stop: &AtomicBool,
 ) -> Result<Vec<Row>, Failure> {
-    let bar = ProgressBar::new((rows.len() * settings.runs) as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:10.cyan/dim} {pos}/{len} runs  {wide_msg} {eta_precise} left")
-    {
-        bar.set_style(style);
-    }
-    let mut measured = Vec::new();
-    for &(workload, threads) in rows {
+    let progress = Progress::new("runs", vec![1.0; rows.len() * settings.runs]);
+    let (mut measured, mut done) = (Vec::new(), 0);
+    'rows: for &(workload, threads) in rows {
         let mut row = Row {
             workload,
             threads,
             runs: Vec::new(),
         };
         for _ in 0..settings.runs {
-            bar.set_message(format!("{} on {threads}", workload.name()));
             let run = work::measure(workload, &place.cpus[..threads], settings.window, stop);
             let run = run.map_err(|error| {
                 Failure::Input(format!(
@@ -247,12 +244,16 @@ pub fn measure(
                     number::threads(threads)
                 ))
             })?;
-            row.runs.push(run.ok_or(Failure::Interrupted)?);
-            bar.inc(1);
+            match run {
+                Some(run) => row.runs.push(run),
+                None if measured.is_empty() => return Err(Failure::Interrupted),
+                None => break 'rows,
+            }
+            progress.finish(done);
+            done += 1;
         }
         measured.push(row);
     }
-    bar.finish_and_clear();
     Ok(measured)
 }
 

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown_trace::victims::{VictimCounter, Victims};
-use shootdown_trace::{Coverage, Metadata, Reason, Summary, Survey, columns, text};
+use shootdown_trace::{Coverage, Event, Metadata, Reason, Summary, Survey, columns, text};
 
 use crate::args::ImportArgs;
 use crate::failure::{Failure, SUCCESS, unread};
@@ -143,7 +143,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         metadata,
         summary,
         coverage,
-        victims: counter.finish(),
+        victims: counter.finish(&resolver),
     };
     tell(args, &place, &destination, &imported, written)
 }
@@ -323,7 +323,10 @@ pub(crate) fn words(place: &str, metadata: &Metadata, summary: &Summary) -> Stri
     let processes = summary.processes();
     let rows = processes.iter().take(TOP).map(|process| {
         vec![
-            process.process.to_string(),
+            match process.process {
+                Event::UNKNOWN_TASK => "(not recorded)".to_string(),
+                known => known.to_string(),
+            },
             process.name.clone(),
             number::count(process.shootdowns),
             number::count(process.flushes),

@@ -8,7 +8,7 @@ mod reading;
 mod words;
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use crate::comparison::json;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::output;
 use crate::print::output::{Destination, Kind};
+use crate::print::progress::Progress;
 use crate::print::schema;
 use reading::Row;
 
@@ -251,6 +252,60 @@ impl Plan {
     }
 }
 
+/// Builds the kernel, which is said meanwhile.
+fn built(image: &Image, stop: &AtomicBool) -> Result<PathBuf, Failure> {
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} building the kernel {elapsed_precise}") {
+        spinner.set_style(style);
+    }
+    spinner.enable_steady_tick(Duration::from_millis(250));
+    let path = image.build(stop);
+    spinner.finish_and_clear();
+    Ok(path?)
+}
+
+/// Every run that ended before Ctrl-C, and the control where it is wanted and ended.
+fn all_runs(
+    plan: &Plan,
+    emulator: &Emulator,
+    path: &Path,
+    count: usize,
+    with_control: bool,
+    stop: &AtomicBool,
+) -> Result<(Vec<Row>, Option<Row>), Failure> {
+    let progress = Progress::new("runs", vec![1.0; count]);
+    let one = |index: usize, workload: &str, design: &str, threads: u64| -> Result<Option<Row>, Failure> {
+        let words = plan.words(workload, design, threads);
+        let run = plan.machine.run(emulator, path, &words, plan.most, stop);
+        let run = run.map_err(Failure::Input)?;
+        progress.finish(index);
+        if let Some(failure) = aborted(&plan.machine, &run) {
+            return Err(failure);
+        }
+        Ok(match run.ended {
+            Ended::Stopped => None,
+            _ => Some(Row::new(workload, design, threads, plan.seed, run)),
+        })
+    };
+    let (mut rows, mut control) = (Vec::new(), None);
+    let wanted = plan
+        .threads
+        .iter()
+        .flat_map(|&threads| plan.designs.iter().map(move |design| (threads, design)));
+    for (index, (threads, design)) in wanted.enumerate() {
+        match one(index, &plan.workload, design, threads)? {
+            Some(row) => rows.push(row),
+            None if rows.is_empty() => return Err(Failure::Interrupted),
+            None => break,
+        }
+    }
+    if with_control && rows.len() + 1 == count {
+        // A stale translation needs another CPU, or the same one: this workload reads what it has dropped itself.
+        control = one(rows.len(), CONTROL_WORKLOAD, CONTROL_DESIGN, 1)?;
+    }
+    Ok((rows, control))
+}
+
 fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     let emulator = Emulator::find().map_err(Failure::Input)?;
     if plan.machine.clock == Clock::Hardware {
@@ -260,46 +315,24 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     let image = Image::around(&here()?).map_err(Failure::Input)?;
     let with_control = plan.shown == Shown::Table || plan.report.is_some();
     let count = plan.designs.len() * plan.threads.len() + usize::from(with_control);
-    let bar = ProgressBar::new(count as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:10.cyan/dim} {pos}/{len} runs  {wide_msg} {elapsed_precise}")
-    {
-        bar.set_style(style);
-    }
-    bar.set_message("building the kernel");
-    bar.tick();
-    let path: PathBuf = image.build(stop)?;
-    let one = |workload: &str, design: &str, threads: u64| {
-        bar.set_message(format!("{workload}, {design} on {threads}"));
-        let words = plan.words(workload, design, threads);
-        let run = plan.machine.run(&emulator, &path, &words, plan.most, stop);
-        let run = run.map_err(Failure::Input)?;
-        bar.inc(1);
-        if let Some(failure) = aborted(&plan.machine, &run) {
-            return Err(failure);
-        }
-        match run.ended {
-            Ended::Stopped => Err(Failure::Interrupted),
-            _ => Ok(Row::new(workload, design, threads, plan.seed, run)),
-        }
-    };
-    let mut rows = Vec::new();
-    for &threads in &plan.threads {
-        for design in &plan.designs {
-            rows.push(one(&plan.workload, design, threads)?);
-        }
-    }
-    let control = match with_control {
-        // A stale translation needs another CPU, or the same one: this workload reads what it has dropped itself.
-        true => Some(one(CONTROL_WORKLOAD, CONTROL_DESIGN, 1)?),
-        false => None,
-    };
-    bar.finish_and_clear();
+    let path: PathBuf = built(&image, stop)?;
+    let (rows, control) = all_runs(plan, &emulator, &path, count, with_control, stop)?;
+    let missing = count - rows.len() - usize::from(control.is_some());
     let bad = rows.iter().any(Row::is_bad) || control.as_ref().is_some_and(|control| !control.is_caught());
     let said = words::say(plan, emulator.version, &rows, control.as_ref());
     let text = match plan.shown {
         Shown::Json => json::document(rows.iter().map(Row::json).collect()),
         Shown::Table => said.text(),
     };
+    if missing > 0 {
+        return Err(output::partial(
+            plan.shown == Shown::Json,
+            &text,
+            missing,
+            count,
+            "runs",
+        ));
+    }
     let label = (plan.shown == Shown::Table).then_some("report");
     let page = || page::render(plan, &said, &rows);
     output::results(&text, plan.report.as_ref(), label, page, stop)?;

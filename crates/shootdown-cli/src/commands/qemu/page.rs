@@ -147,6 +147,40 @@ mod tests {
     }
 
     #[test]
+    fn its_tables_fit_every_terminal() {
+        for workload in ["tlb_flush2", "torture"] {
+            let words = [
+                "shootdown",
+                "qemu",
+                "--workload",
+                workload,
+                "--designs",
+                "ipi,broadcast",
+            ];
+            let Some(Command::Qemu(args)) = Cli::try_parse_from(words).expect("the grammar allows it").command else {
+                panic!("not qemu")
+            };
+            let plan = Plan::new(&args).unwrap_or_else(|_| panic!("a right plan"));
+            let run = || Run {
+                ended: Ended::Success,
+                lines: vec![LINE.into()],
+                errors: String::new(),
+                seconds: 0.5,
+            };
+            let rows = ["ipi", "broadcast"].map(|design| Row::new(workload, design, 4, 1, run()));
+            let table = words::say(&plan, Version(7, 2), &rows, None).grid;
+            for columns in [60, 80, 120] {
+                let text = table.draw(columns);
+                let widest = text.lines().map(crate::print::terminal::width).max();
+                assert!(
+                    text.contains("broadcast") && widest <= Some(columns),
+                    "{columns}:\n{text}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn the_page_is_well_formed_and_says_how_to_repeat_it() {
         for threads in ["2", "1,2,4"] {
             let page = page(threads, Ended::Success);

@@ -58,9 +58,9 @@ impl Fit {
             "poor: read the tables with that error"
         };
         format!(
-            "fit: {} interrupts recorded, {} predicted by {} on {} ({error}): {verdict}; {} went to CPUs on which the recording \
+            "fit: {} recorded, {} predicted by {} on {} ({error}): {verdict}; {} went to CPUs on which the recording \
              had not shown the process, and cannot be predicted",
-            number::count(self.recorded),
+            number::counted(self.recorded, "interrupt"),
             number::count(self.predicted),
             self.design,
             self.machine,

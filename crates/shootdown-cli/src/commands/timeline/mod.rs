@@ -21,7 +21,10 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
+use crate::print::progress::Progress;
 use crate::print::schema;
+use crate::print::table::Tables;
+use crate::print::terminal;
 use crate::runs::target::{Target, with_vm};
 use lanes::{Role, View};
 
@@ -87,10 +90,16 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .map(|path| Destination::apart_from("--html", path, Kind::Page, &inputs))
         .transpose()?;
 
-    let mut progress = |_| !stop.load(Ordering::Relaxed);
-    let recorded = timeline::trace(&spec, &mut progress);
+    let progress = Progress::new("runs", vec![1.0]);
+    let recorded = timeline::trace(&spec, &mut |fraction| {
+        progress.update(0, fraction);
+        !stop.load(Ordering::Relaxed)
+    });
+    drop(progress);
     if stop.load(Ordering::Relaxed) {
-        return Err(Failure::Interrupted);
+        return Err(Failure::Suspended(
+            "nothing is drawn before the run ends; a shorter run: --virtual-ms N".to_string(),
+        ));
     }
     let (result, events) =
         recorded.map_err(|error| Failure::Input(error.lines().next().unwrap_or_default().to_string()))?;
@@ -135,18 +144,19 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             view: &view,
         })
     } else {
+        let columns = terminal::get().columns;
         let mut text = format!(
             "{title}, {} thread{}, seed {}\n\n{}\n",
             spec.threads,
             if spec.threads == 1 { "" } else { "s" },
             spec.seed,
-            text::draw(&view)
+            text::draw(&view, columns)
         );
         for sentence in &sentences {
-            text.push_str(&text::wrapped(sentence));
+            text.push_str(&text::wrapped(sentence, columns));
         }
         text.push('\n');
-        text.push_str(&parts::table(&view));
+        text.push_str(&Tables::new().draw(&parts::table(&view)));
         text
     };
     let page = || page::render(&title, &command, &sentences, &view);

@@ -1,6 +1,7 @@
 //! What the sender spent its time on, as a table whose rows add up.
 
 use super::lanes::View;
+use crate::print::table::{Column, Grid};
 
 /// A unit that all rows are printed in: its name, its length in ns, and digits after the point.
 fn unit(duration: f64) -> (&'static str, f64, usize) {
@@ -58,16 +59,20 @@ pub fn rows(view: &View) -> Vec<[String; 4]> {
 pub const HEADINGS: [&str; 4] = ["the requester's time", "time", "share", "of it, cache lines move"];
 
 /// The table for the terminal.
-pub fn table(view: &View) -> String {
-    let line = |[what, time, share, lines]: [&str; 4]| {
-        let line = format!("  {what:<26}{time:>11}{share:>9}{lines:>26}");
-        line.trim_end().to_string() + "\n"
-    };
-    let mut text = line(HEADINGS);
-    for row in rows(view) {
-        text.push_str(&line(row.each_ref().map(String::as_str)));
-    }
-    text
+pub fn table(view: &View) -> Grid {
+    let [what, time, share, lines] = HEADINGS;
+    let columns = vec![
+        Column::words(what, "what the requester does; every moment belongs to one row"),
+        Column::number(time, "how long it does that"),
+        Column::number(share, "of the whole flush"),
+        Column::number(lines, "the part of it that waits for cache lines from other CPUs").optional(1),
+    ];
+    let mut rows = rows(view);
+    let all = rows.split_off(rows.len() - 1);
+    Grid::new(
+        columns,
+        [rows, all].map(|rows| rows.into_iter().map(Vec::from).collect()).into(),
+    )
 }
 
 #[cfg(test)]
@@ -84,17 +89,16 @@ mod tests {
 
     #[test]
     fn every_part_is_a_row_and_the_last_is_the_whole() {
-        let text = table(&tests::view());
-        let rows: Vec<&str> = text.lines().skip(1).collect();
-        assert!(
-            rows[0].contains("choosing targets") && rows[0].contains("100 ns"),
-            "{text}"
-        );
-        assert!(rows.last().unwrap().contains("1000 ns   100.0%"), "{text}");
-        let sum: u64 = rows[..rows.len() - 1]
+        let table = table(&tests::view());
+        let [parts, all] = table.groups.as_slice() else {
+            panic!("{table:?}")
+        };
+        assert_eq!(parts[0][..2], ["choosing targets", "100 ns"], "{table:?}");
+        assert_eq!(all[0][..3], ["in all", "1000 ns", "100.0%"], "{table:?}");
+        let sum: u64 = parts
             .iter()
-            .map(|row| row[28..].split_whitespace().next().unwrap().parse::<u64>().unwrap())
+            .map(|row| row[1].split_whitespace().next().unwrap().parse::<u64>().unwrap())
             .sum();
-        assert_eq!(sum, 1000, "{text}");
+        assert_eq!(sum, 1000, "{table:?}");
     }
 }

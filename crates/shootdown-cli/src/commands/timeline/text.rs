@@ -1,10 +1,13 @@
-//! A shootdown in the terminal: one line per CPU, a letter per stretch of time, at most 80 columns.
+//! A shootdown in the terminal: one line per CPU, a letter per stretch of time, as wide as the terminal.
 
 use super::lanes::{Kind, Lane, Role, View};
 use crate::print::number;
+use crate::print::terminal;
 
-/// Columns of a line.
-const WIDTH: usize = 80;
+/// Most columns of a line.
+const WIDEST: usize = 120;
+/// Columns below which there is no room for times beside the lanes.
+const TIMES_FROM: usize = 60;
 /// Columns of the name of a CPU.
 const NAME: usize = 10;
 /// Columns of each time beside a lane.
@@ -78,10 +81,11 @@ pub fn others<'a>(hidden: impl Iterator<Item = &'a Lane> + Clone, view: &View) -
     parts.join(", ")
 }
 
-/// The lanes, a legend, and an axis below.
-pub fn draw(view: &View) -> String {
-    let times = view.count(Role::Target) > 0;
-    let columns = WIDTH - NAME - 2 - if times { 4 * TIME } else { 0 };
+/// The lanes, an axis below, and a legend, on a terminal of `width` columns.
+pub fn draw(view: &View, width: usize) -> String {
+    let width = width.min(WIDEST);
+    let times = view.count(Role::Target) > 0 && width >= TIMES_FROM;
+    let columns = width - NAME - 2 - if times { 4 * TIME } else { 0 };
     let (unit, length, digits) = if view.duration < 9_995.0 {
         ("ns", 1.0, 0)
     } else {
@@ -90,7 +94,7 @@ pub fn draw(view: &View) -> String {
     let mut text = String::new();
     if times {
         let heads = ["asked", "sent", "taken", "answer"].map(|head| format!("{head:>TIME$}"));
-        text.push_str(&format!("{:>1$}\n", heads.concat(), WIDTH));
+        text.push_str(&format!("{:>1$}\n", heads.concat(), width));
     }
     let drawn = |lane: &&Lane| !is_hidden(lane, view);
     for lane in view.lanes.iter().filter(drawn).take(MOST_LANES) {
@@ -99,7 +103,7 @@ pub fn draw(view: &View) -> String {
             None => format!("{:>TIME$}", number::UNKNOWN),
         };
         let cells = [lane.asked, lane.sent, lane.entered, lane.answered].map(cell).concat();
-        let cells = if lane.role == Role::Target {
+        let cells = if times && lane.role == Role::Target {
             cells
         } else {
             String::new()
@@ -113,18 +117,19 @@ pub fn draw(view: &View) -> String {
     text.push_str(&axis(view, columns));
     let unseen = view.lanes.iter().filter(|lane| is_hidden(lane, view));
     if unseen.clone().next().is_some() {
-        text.push_str(&wrapped(&format!(
-            "{} (--html and --json have them)",
-            others(unseen, view)
-        )));
+        text.push_str(&wrapped(
+            &format!("{} (--html and --json have them)", others(unseen, view)),
+            width,
+        ));
     }
     text.push('\n');
-    text.push_str(&legend(view));
+    text.push_str(&legend(view, width));
     if times {
-        text.push_str(&wrapped(&format!(
+        let about = format!(
             "Times in {unit} since the flush began. asked: the request is posted; sent: the interrupt is sent (– when one was on its way \
              already); taken: the interrupt is taken (– when the CPU answers while it waits itself); answer: its TLB is flushed."
-        )));
+        );
+        text.push_str(&wrapped(&about, width));
     }
     text
 }
@@ -157,15 +162,20 @@ fn row(lane: &Lane, view: &View, columns: usize) -> String {
 fn axis(view: &View, columns: usize) -> String {
     let mut axis = vec!['-'; columns];
     let mut labels = vec![' '; columns + 12];
-    for quarter in [0, 1, 2, 3, 4]
-        .into_iter()
-        .filter(|quarter| columns >= 60 || quarter % 2 == 0)
-    {
-        let time = view.duration * f64::from(quarter) / 4.0;
+    let step = match columns {
+        60.. => 1,
+        30..60 => 2,
+        _ => 4,
+    };
+    for quarter in (0..=4).step_by(step) {
+        let time = view.duration * quarter as f64 / 4.0;
         let place = column(time, view, columns).min(columns - 1);
         axis[place] = '+';
-        for (offset, c) in number::time(time).chars().enumerate() {
-            labels[place + offset] = c;
+        let label = number::time(time);
+        // None is wider than the axis.
+        let start = place.min((columns + 1).saturating_sub(label.chars().count()));
+        for (offset, c) in label.chars().enumerate() {
+            labels[start + offset] = c;
         }
     }
     let line = |cells: Vec<char>| cells.into_iter().collect::<String>();
@@ -173,7 +183,7 @@ fn axis(view: &View, columns: usize) -> String {
     format!("{:NAME$}+{}+\n{}\n", "", line(axis), labels.trim_end())
 }
 
-fn legend(view: &View) -> String {
+fn legend(view: &View, width: usize) -> String {
     let shown = Kind::ALL.into_iter().filter(|kind| {
         view.lanes
             .iter()
@@ -188,7 +198,7 @@ fn legend(view: &View) -> String {
     let mut used = 0;
     for item in legend {
         let length = item.chars().count();
-        if used > 0 && used + 2 + length > WIDTH {
+        if used > 0 && used + 2 + length > width {
             text.push('\n');
             used = 0;
         }
@@ -202,23 +212,9 @@ fn legend(view: &View) -> String {
     text + "\n"
 }
 
-/// `text` in lines of at most [`WIDTH`] columns.
-pub fn wrapped(text: &str) -> String {
-    let mut lines = String::new();
-    let mut used = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if used > 0 && used + 1 + length > WIDTH {
-            lines.push('\n');
-            used = 0;
-        } else if used > 0 {
-            lines.push(' ');
-            used += 1;
-        }
-        lines.push_str(word);
-        used += length;
-    }
-    lines + "\n"
+/// `text` in lines of at most `width` columns.
+pub fn wrapped(text: &str, width: usize) -> String {
+    terminal::broken(text, width, 0).join("\n") + "\n"
 }
 
 #[cfg(test)]
@@ -228,7 +224,7 @@ mod tests {
 
     #[test]
     fn each_cpu_is_a_line_with_its_times_beside_it() {
-        let text = draw(&tests::view());
+        let text = draw(&tests::view(), 80);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with("  asked   sent  taken answer"), "{text}");
         assert!(
@@ -243,7 +239,10 @@ mod tests {
         assert!(lines[4].contains("zzzz") && lines[4].ends_with("z|"), "{text}");
         assert!(lines[7].contains("0 ns") && lines[7].contains("1.00 µs"), "{text}");
         assert!(text.contains("I invalidating its own TLB"), "{text}");
-        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
+        for width in [30, 60, 80, 120] {
+            let text = draw(&tests::view(), width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+        }
     }
 
     #[test]
@@ -251,7 +250,7 @@ mod tests {
         let mut view = tests::view();
         let lane = view.lanes[4].clone();
         view.lanes.extend((5..40).map(|cpu| Lane { cpu, ..lane.clone() }));
-        let text = draw(&view);
+        let text = draw(&view, 80);
         assert!(
             text.contains("1 CPU was lazy and left alone, 36 other CPUs were not asked"),
             "{text}"

@@ -116,9 +116,9 @@ impl Recording {
         Ok(Recording {
             path: path.to_path_buf(),
             packed_columns,
+            victims: pass.counter.finish(&resolver),
             resolver,
             coverage,
-            victims: pass.counter.finish(),
             metadata,
             recorded: pass.program.finish(&mut |_| {}),
         })
