@@ -64,6 +64,17 @@ fn unknown_names_list_the_known_ones() {
 }
 
 #[test]
+fn a_huge_number_is_shown_with_an_exponent() {
+    for command in ["compare", "sweep", "explain", "timeline"] {
+        for path in ["costs.invlpg", "workload.tlb_flush2.pages_per_call"] {
+            let message = refused(&[command, "tlb_flush2", "--set", &format!("{path}=1e300")]);
+            assert!(message.contains("asked for 1e300"), "{command}: {message}");
+            assert!(message.len() < 250, "{command}: {message}");
+        }
+    }
+}
+
+#[test]
 fn counts_out_of_range_name_their_range() {
     assert_eq!(
         compare(&["--threads", "4,0"]),

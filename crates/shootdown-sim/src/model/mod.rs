@@ -19,6 +19,7 @@ pub use file::ModelError;
 pub use provenance::{Parameter, Provenance, Range, Unit};
 pub use topology::{Distance, Numbering, Topology};
 
+use crate::numeral::written;
 use costs::{Field, Rule};
 use file::Table;
 use hypervisor::VM;
@@ -349,7 +350,7 @@ impl Model {
             file: self.source_text_name.clone(),
             line: Some(parameter.line),
             path: Some(path.into()),
-            expected: format!("{expected}, asked for {value}"),
+            expected: format!("{expected}, asked for {}", written(value)),
         })?;
         parameter.provenance = match &parameter.provenance {
             again @ Provenance::Overridden { .. } => again.clone(),

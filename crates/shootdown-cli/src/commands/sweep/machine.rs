@@ -2,6 +2,7 @@
 //! take.
 
 use shootdown_sim::model::Model;
+use shootdown_sim::numeral::written;
 use shootdown_sim::run::{self, Axis, DESIGN_PREFIX, PARAMETER_PREFIX, Parameters, Settings, Values, axis};
 
 use super::combine::{MOST_RUNS, hypercube, once, one_at_a_time, product};
@@ -107,11 +108,11 @@ impl Machine {
             if path.starts_with(PARAMETER_PREFIX) {
                 parameters = parameters
                     .with(path, value)
-                    .map_err(|error| format!("--set {path}={value}: {error}"))?;
+                    .map_err(|error| format!("--set {path}={}: {error}", written(value)))?;
                 continue;
             }
             let changed = model.as_ref().unwrap_or(&self.model).with(path, value);
-            model = Some(changed.map_err(|error| format!("--set {path}={value}: {error}"))?);
+            model = Some(changed.map_err(|error| format!("--set {path}={}: {error}", written(value)))?);
         }
         let model = model.unwrap_or_else(|| self.model.clone());
         let model = match cpus {
