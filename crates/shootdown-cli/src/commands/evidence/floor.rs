@@ -98,18 +98,19 @@ pub(super) fn verdict(below: &[Below], checked: usize) -> String {
         return format!("floor: ideal reaches the published rate of each of {checked} rows\n");
     }
     let mut text = format!(
-        "FLOOR: ideal, which invalidates for free, is below the published rate of {} of {checked} rows; the model is too slow there \
+        "FLOOR: ideal, which invalidates for free, is below the published rate of {} of {}; the model is too slow there \
          in something other than invalidation\n",
-        below.len()
+        below.len(),
+        number::counted(checked, "row")
     );
     for row in below {
         text.push_str(&format!(
-            "FLOOR: {} {} on {}, {} at {} threads{}: ideal {}, published {}\n",
+            "FLOOR: {} {} on {}, {} at {}{}: ideal {}, published {}\n",
             row.table,
             row.workload,
             row.machine,
             row.design,
-            row.threads,
+            number::threads(row.threads),
             if row.lru_drain { ", LRU drain" } else { "" },
             number::rate(row.ideal_ops_per_s),
             number::rate(row.published_ops_per_s)
