@@ -169,7 +169,7 @@ mod tests {
         let text = verdict(&below, 2);
         assert!(text.contains("published rate of 1 of 2 rows"), "{text}");
         assert!(
-            text.contains("FLOOR: E1 tlb_flush2 on milan-72, broadcast at 1 threads: ideal 450"),
+            text.contains("FLOOR: E1 tlb_flush2 on milan-72, broadcast at 1 thread: ideal 450"),
             "{text}"
         );
         assert!(text.contains("published 500"), "{text}");
