@@ -10,7 +10,7 @@ use std::time::Instant;
 use comfy_table::{CellAlignment, Table, presets};
 use elf::endian::AnyEndian;
 
-use super::{child, steps};
+use super::{child, workspace};
 
 /// One target for each instruction set.
 const TARGETS: [&str; 3] = [
@@ -64,8 +64,8 @@ pub fn run(end: Instant) -> Result<(), String> {
 }
 
 fn measure((name, features): (&str, &str), target: &str, end: Instant) -> Result<u64, String> {
-    let folder = steps::root().join("xtask/size");
-    let mut build = steps::cargo();
+    let folder = workspace::root().join("xtask/size");
+    let mut build = workspace::cargo();
     build.current_dir(&folder);
     build.args([
         "build",
