@@ -85,6 +85,6 @@ mod tests {
         progress.advance();
         progress.note("survivors: 1".to_string());
         progress.advance();
-        assert_eq!(progress.line("survivors: 1"), "2 of 3 mutations tried, 1 survive");
+        assert_eq!(progress.line("survivors: 1"), "2 of 3 mutations tried, survivors: 1");
     }
 }
