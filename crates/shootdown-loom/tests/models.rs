@@ -214,7 +214,7 @@ fn dropped_for_none<const WEAK: u8>(world: &'static World<WEAK>) {
 fn a_space_that_ends_is_not_dropped_under_a_cpu() {
     let tags = Policy {
         exit: Exit::DeferToRollOver,
-        ..ROLL_OVER.design.policy
+        ..tags::ROLL_OVER.design.policy
     };
     for (name, design) in [
         ("space ends", TWO.design),

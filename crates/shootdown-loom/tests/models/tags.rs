@@ -48,7 +48,7 @@ fn promotion() {
     finds("promotion", PROMOTION, Bug::GiveUpWaiting, promoted);
 }
 
-const ROLL_OVER: Model = Model {
+pub(crate) const ROLL_OVER: Model = Model {
     design: Policy {
         tags: Tags::System,
         ..IPI
