@@ -17,7 +17,7 @@ const BUSY_TASKS: f64 = 0.25;
 /// Share of CPU time that the hypervisor gives to other machines, from which on this one is called busy. Assumed.
 const BUSY_STEAL: f64 = 0.02;
 
-/// What else runs, over [`SAMPLES`] samples.
+/// What else runs, over `SAMPLES` samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// Other tasks that are running or ready to run, on average (`/proc/loadavg`, the fourth number). Not the load
