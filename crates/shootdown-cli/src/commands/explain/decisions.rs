@@ -155,11 +155,13 @@ pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
     }
     let mut lines = listed(diary, &told, most);
     if let Some((least, greatest)) = idle.iter().min().zip(idle.iter().max()) {
+        let span = match least == greatest {
+            true => cpus(*least).to_string(),
+            false => format!("between {} and {}", cpus(*least), cpus(*greatest)),
+        };
         lines.push(format!(
-            "While a space had a system-wide tag, which is always broadcast, the threshold moved {} (to between {} and {} other CPUs).",
+            "While a space had a system-wide tag, which is always broadcast, the threshold moved {} (to {span} other CPUs).",
             number::times(idle.len() as u64),
-            cpus(*least),
-            cpus(*greatest)
         ));
     }
     lines
@@ -236,7 +238,7 @@ mod tests {
         let folded = decisions(&diary, 8);
         assert_eq!(folded.len(), 9);
         assert!(
-            folded[8].contains("the threshold moved once (to between 4 and 4 other CPUs)"),
+            folded[8].contains("the threshold moved once (to 4 other CPUs)"),
             "{folded:?}"
         );
         diary.notes.pop();
