@@ -1,5 +1,5 @@
-//! The machine written in C (`crates/shootdown-c/tests/machine.c`) on the instruction sets that are not this host's: built by
-//! cross compilers, run by QEMU as Linux programs. The test of `shootdown-c` runs it on this host.
+//! The machine written in C (`crates/shootdown-c/tests/machine.c`) on the instruction sets that are not this host's:
+//! built by cross compilers, run by QEMU as Linux programs. The test of `shootdown-c` runs it on this host.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -84,8 +84,8 @@ fn recent_enough(version: &str) -> Result<(), String> {
     }
 }
 
-/// Makes each package a workspace of its own, where cargo has unpacked it to build it. (It lies below our root, and is no
-/// member of ours.)
+/// Makes each package a workspace of its own, where cargo has unpacked it to build it. (It lies below our root, and is
+/// no member of ours.)
 fn stand_alone() -> Result<(), String> {
     for name in LIBRARIES {
         let manifest = unpacked(name).join("Cargo.toml");

@@ -16,8 +16,8 @@ const LONGER: [&str; 2] = [
 /// Where sources are, in the workspace and beside it.
 const FOLDERS: [&str; 6] = ["crates", "docs", "examples", "fuzz", "kernel", "xtask"];
 
-/// Crates whose files import each other in circles. In the engine and the simulated machine a few types (the engine, the
-/// space, the machine) hold everything else, and everything else takes them; the others wait to be mended.
+/// Crates whose files import each other in circles. In the engine and the simulated machine a few types (the engine,
+/// the space, the machine) hold everything else, and everything else takes them; the others wait to be mended.
 const WITH_CIRCLES: [&str; 4] = [
     "crates/shootdown",
     "crates/shootdown-check",
@@ -146,8 +146,8 @@ fn module(place: &Path) -> Vec<String> {
     parts
 }
 
-/// What each module of a crate names of the others. What a folder's head holds is of the whole folder: its files may name
-/// it, and that is left out.
+/// What each module of a crate names of the others. What a folder's head holds is of the whole folder: its files may
+/// name it, and that is left out.
 fn imports(source: &Path) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let mut files = Vec::new();
     sources(source, &mut files);

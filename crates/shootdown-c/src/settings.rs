@@ -175,8 +175,8 @@ pub struct shootdown_settings {
     pub cpu_words: u32,
     /// CPUs of the machine, those that are off included.
     pub cpus: u32,
-    /// The kernel is never preempted: no thread is taken off its CPU but where it asks for it. Then pin and unpin may be
-    /// null.
+    /// The kernel is never preempted: no thread is taken off its CPU but where it asks for it. Then pin and unpin may
+    /// be null.
     pub not_preemptible: bool,
     /// Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be
     /// broadcast.

@@ -1,6 +1,7 @@
 //! How many CPUs the library is built for.
 
-/// Words of a set of CPUs: machines of up to 64 times as many CPUs. The variable SHOOTDOWN_CPU_WORDS of the build, or 1.
+/// Words of a set of CPUs: machines of up to 64 times as many CPUs. The variable SHOOTDOWN_CPU_WORDS of the build, or
+/// 1.
 pub const SHOOTDOWN_CPU_WORDS: usize = match option_env!("SHOOTDOWN_CPU_WORDS") {
     Some(text) => number(text.as_bytes()),
     None => 1,

@@ -3,8 +3,8 @@
 //! * [`tracefs`] records what the kernel does with translations, in a trace instance of its own.
 //! * [`launch`] starts the command that is recorded, known to the trace before its first instruction.
 //!
-//! * [`work`] measures small workloads on it; [`cpus`] says where they may run, [`interrupts`] what they caused, [`load`]
-//!   what else runs meanwhile.
+//! * [`work`] measures small workloads on it; [`cpus`] says where they may run, [`interrupts`] what they caused,
+//!   [`load`] what else runs meanwhile.
 //!
 //! On other systems the crate is empty.
 #![cfg(target_os = "linux")]

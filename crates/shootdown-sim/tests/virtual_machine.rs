@@ -280,7 +280,8 @@ fn the_measured_virtual_machine_runs_with_vm_and_changes_nothing_but_by_its_host
     };
     let (bare, virtual_one) = (on(&[]), on(&[("vm.vcpus", 2.0)]));
     assert!((virtual_one / bare - 1.0).abs() < 0.02, "{virtual_one} {bare}");
-    // On one CPU they do not interrupt each other: what is out is flushed at entry. One thread makes 304 thousand loops.
+    // On one CPU they do not interrupt each other: what is out is flushed at entry. One thread makes 304 thousand
+    // loops.
     let half = on(&[("vm.vcpus", 2.0), ("vm.host_cpus", 1.0)]);
     assert!((270e3..310e3).contains(&half), "{half}");
 }

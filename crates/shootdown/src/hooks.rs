@@ -366,8 +366,8 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     }
 
     /// Issues one broadcast invalidation. Asynchronous. Called pinned, only when limits were given. Where it can be
-    /// refused (SBI returns an error) a refusal has flushed nothing: the hook then has every CPU flush everything by the
-    /// kernel's own interrupt, and waits (`shootdown_cpu::FlushByIpi`).
+    /// refused (SBI returns an error) a refusal has flushed nothing: the hook then has every CPU flush everything by
+    /// the kernel's own interrupt, and waits (`shootdown_cpu::FlushByIpi`).
     fn broadcast(&self, _what: Broadcast) {
         unreachable!("broadcast() called on a kernel that reports no broadcast limits")
     }
@@ -375,8 +375,8 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// Waits until every broadcast *issued by this CPU* is complete everywhere, and with it every access elsewhere
     /// under what was invalidated. Called pinned, on the issuing CPU.
     ///
-    /// It is not told whether kernel addresses were among them: on Arm an ISB follows the DSB in any case, without which
-    /// this CPU may use what it has fetched by an old translation of them.
+    /// It is not told whether kernel addresses were among them: on Arm an ISB follows the DSB in any case, without
+    /// which this CPU may use what it has fetched by an old translation of them.
     ///
     /// A full barrier stands either here, as in Arm's `dsb ish`, or in [`publish_tables`](Facade::publish_tables).
     fn broadcast_sync(&self) {

@@ -25,8 +25,8 @@ pub const MAIL: u8 = 2;
 /// emulates CPUs in parallel. Whoever waits executes it once in [`LOOKS`] only.
 pub const DEAR_PAUSE: u8 = 4;
 
-/// Looks of a waiter for each PAUSE, where PAUSE is expensive. 1 and 64 were compared, by `cargo xtask linux-baseline --only
-/// rates`: with 1 `tlb_flush2` makes two thirds of the operations.
+/// Looks of a waiter for each PAUSE, where PAUSE is expensive. 1 and 64 were compared, by `cargo xtask linux-baseline
+/// --only rates`: with 1 `tlb_flush2` makes two thirds of the operations.
 pub const LOOKS: u32 = 64;
 
 /// From now on CPUs do this.

@@ -3,8 +3,8 @@
 //! Layout: ASID \[63:48\], TG \[47:46\], SCALE \[45:44\], NUM \[43:39\], TTL \[38:37\], BaseADDR \[36:0\]. One
 //! operation covers (NUM + 1) * 2^(5 * SCALE + 1) granules: always an even number, so an odd last page takes the plain
 //! form. Scales go from 3 down to 0, each used once, which keeps the alignment that large pages need. With 52-bit
-//! addresses in use (TCR_ELx.DS set) BaseADDR counts 64 KiB, so pages in front of the first such boundary take the plain
-//! form. That the processor has FEAT_LPA2 does not say that it is in use.
+//! addresses in use (TCR_ELx.DS set) BaseADDR counts 64 KiB, so pages in front of the first such boundary take the
+//! plain form. That the processor has FEAT_LPA2 does not say that it is in use.
 
 use super::asid::Asid;
 use super::tlbi::{Granule, Level};
@@ -88,8 +88,8 @@ impl Cover {
     /// Covers `count` granules from `address`. `None` when that is more than [`MOST_GRANULES`] or `address` is not on a
     /// granule: then the whole tag goes (C6). `level` is for the leaves in the range, all alike.
     ///
-    /// `tcr_ds`: TCR_ELx.DS of the translation regime as it is set, not whether the processor could. A wrong value names
-    /// other addresses: what was to go stays.
+    /// `tcr_ds`: TCR_ELx.DS of the translation regime as it is set, not whether the processor could. A wrong value
+    /// names other addresses: what was to go stays.
     pub const fn new(
         asid: Asid,
         address: u64,

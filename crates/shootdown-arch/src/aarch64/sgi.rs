@@ -1,8 +1,8 @@
 //! Software-generated interrupts of a GICv3: the values of ICC_SGI1R_EL1 that reach a set of CPUs.
 //!
 //! Layout (GIC architecture specification, ICC_SGI1R_EL1): Aff3 \[55:48\], RS \[47:44\], IRM \[40\], Aff2 \[39:32\],
-//! INTID \[27:24\], Aff1 \[23:16\], target list \[15:0\]. One write names up to 16 CPUs that agree in Aff3 to Aff1 and in
-//! the upper four bits of Aff0, which go to RS. RS other than 0 needs a controller that announces it
+//! INTID \[27:24\], Aff1 \[23:16\], target list \[15:0\]. One write names up to 16 CPUs that agree in Aff3 to Aff1 and
+//! in the upper four bits of Aff0, which go to RS. RS other than 0 needs a controller that announces it
 //! (ICC_CTLR_EL1.RSS); CPUs whose Aff0 is below 16 never need it.
 
 /// The affinity fields of MPIDR_EL1: Aff3 \[39:32\], Aff2 \[23:16\], Aff1 \[15:8\], Aff0 \[7:0\].

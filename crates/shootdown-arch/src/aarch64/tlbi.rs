@@ -78,7 +78,8 @@ impl Level {
     }
 }
 
-/// Which TLBI, and which CPUs it reaches. Names are those of the instruction without `is`, which [`Operand::mnemonic`] appends.
+/// Which TLBI, and which CPUs it reaches. Names are those of the instruction without `is`, which [`Operand::mnemonic`]
+/// appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// `vmalle1`: everything.

@@ -1,8 +1,9 @@
 //! TTBR0_EL1 and TTBR1_EL1: which top table, under which ASID.
 //!
-//! Layout (Arm ARM, TTBR0_EL1): ASID \[63:48\], BADDR \[47:1\], CnP \[0\]. The ASID in use is that of the register which
-//! TCR_EL1.A1 selects; here it is TTBR0's (A1 clear). CnP stays 0: it lets threads of one core share entries, which is
-//! wrong where an ASID means something else on each CPU (per-CPU tags; `Tags::are_alike_on_all_cpus` of the engine).
+//! Layout (Arm ARM, TTBR0_EL1): ASID \[63:48\], BADDR \[47:1\], CnP \[0\]. The ASID in use is that of the register
+//! which TCR_EL1.A1 selects; here it is TTBR0's (A1 clear). CnP stays 0: it lets threads of one core share entries,
+//! which is wrong where an ASID means something else on each CPU (per-CPU tags; `Tags::are_alike_on_all_cpus` of the
+//! engine).
 
 use super::asid::Asid;
 

@@ -28,8 +28,8 @@ impl Processor {
     /// and use what they have [in common](Self::common_with).
     ///
     /// # Panics
-    /// When ID_AA64MMFR0_EL1 announces a width of ASIDs that is reserved, or TCR_EL1.A1 says that the ASID of TTBR1_EL1 is
-    /// the one in use.
+    /// When ID_AA64MMFR0_EL1 announces a width of ASIDs that is reserved, or TCR_EL1.A1 says that the ASID of TTBR1_EL1
+    /// is the one in use.
     pub fn discover(kernel_root: Root) -> Processor {
         let (tcr, mmfr0) = (read_tcr(), read_mmfr0());
         assert!(

@@ -23,8 +23,8 @@ unsafe impl Send for Controller {}
 unsafe impl Sync for Controller {}
 
 impl Controller {
-    /// Raises the software interrupt on `cpus`. Numbers that rise share calls of the firmware. `_interrupt` is for other
-    /// instruction sets: a hart has one software interrupt.
+    /// Raises the software interrupt on `cpus`. Numbers that rise share calls of the firmware. `_interrupt` is for
+    /// other instruction sets: a hart has one software interrupt.
     ///
     /// # Panics
     /// When the firmware refuses (a number that is no hart's): a target that never hears would be waited for for ever.

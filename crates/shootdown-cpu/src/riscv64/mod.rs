@@ -1,4 +1,5 @@
-//! RISC-V in supervisor mode: ASIDs in satp, SFENCE.VMA and Svinval, interrupts and remote fences of the firmware (SBI).
+//! RISC-V in supervisor mode: ASIDs in satp, SFENCE.VMA and Svinval, interrupts and remote fences of the firmware
+//! (SBI).
 
 mod barriers;
 mod controller;

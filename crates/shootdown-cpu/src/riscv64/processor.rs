@@ -61,8 +61,8 @@ impl Processor {
     /// # Safety
     /// A hart stops walking by the old root when satp is written. The privileged specification lets a hart read only
     /// tables that the current satp leads to (`norm:sfence_vma_implicit_access`). It does not say when a walk that has
-    /// begun must end, nor anything of Svadu's writes. Where this is not so, a walk that is under way may read, and with
-    /// Svadu write, a table page that has been freed.
+    /// begun must end, nor anything of Svadu's writes. Where this is not so, a walk that is under way may read, and
+    /// with Svadu write, a table page that has been freed.
     pub unsafe fn trusting_root_loads(self) -> Processor {
         Processor {
             root_loads_end_walks: true,

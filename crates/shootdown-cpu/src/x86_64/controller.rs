@@ -63,7 +63,8 @@ impl Controller {
             Controller::XApic(base) => xapic(*base, cpu, command),
             Controller::X2Apic => {
                 let value = command.x2apic(cpu).expect("an id of one CPU");
-                // What the manuals ask for. A compiler may make a locked instruction of its own fence, which is neither.
+                // What the manuals ask for. A compiler may make a locked instruction of its own fence, which is
+                // neither.
                 mfence_lfence();
                 write_msr(MSR, value);
             }

@@ -107,8 +107,8 @@ impl Hw {
         Ok(cost)
     }
 
-    /// DSB for stores. Inner shareable (ISHST): table writes of this CPU, and those of others that it may have read, are
-    /// seen by every walker before what it invalidates from here on. Local (NSHST): its own are, by its own walker.
+    /// DSB for stores. Inner shareable (ISHST): table writes of this CPU, and those of others that it may have read,
+    /// are seen by every walker before what it invalidates from here on. Local (NSHST): its own are, by its own walker.
     pub fn dsb_stores(&mut self, cpu: usize, scope: Scope) {
         match scope {
             Scope::Local => self.published_here(cpu),

@@ -2,8 +2,8 @@
 //!
 //! Owns what ends them. A root load does not: on Arm an ISB waits for no walk, a DSB does (Arm ARM, R_LFHQG); on RISC-V
 //! an SFENCE.VMA that names the old ASID, or all, orders them, unless harts end them at the write of satp
-//! ([`root_load_ends_walks`](super::Riscv64::root_load_ends_walks)). Until then the CPU may read, and write accessed bits
-//! to, any table that was linked when the root was replaced; so none of those may be freed (C3).
+//! ([`root_load_ends_walks`](super::Riscv64::root_load_ends_walks)). Until then the CPU may read, and write accessed
+//! bits to, any table that was linked when the root was replaced; so none of those may be freed (C3).
 
 use super::deferred::OldWalk;
 use super::violation::Rule;

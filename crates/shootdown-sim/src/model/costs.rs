@@ -375,8 +375,8 @@ table! {
         spin_window: f64 = Rule::TimeOrZero,
         /// What such an exit takes, or a hypercall that yields.
         spin_exit: f64 = Rule::TimeOrZero,
-        /// Virtual CPUs that it yields to: 0, virtual CPUs preempted in the kernel; 1, also those that wait for a host CPU since
-        /// they woke up; 2, also those with an interrupt pending.
+        /// Virtual CPUs that it yields to: 0, virtual CPUs preempted in the kernel; 1, also those that wait for a host
+        /// CPU since they woke up; 2, also those with an interrupt pending.
         boost: usize = Rule::Whole(0, 2),
         /// Whether a sender of interrupts yields to the first target that is preempted.
         yield_on_send: bool = Rule::Flag,

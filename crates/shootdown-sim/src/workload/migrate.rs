@@ -2,8 +2,8 @@
 //! operation is one page moved.
 //!
 //! As Linux's `migrate_pages`: a batch of pages is taken out of the page table, all of it is flushed at once, each page
-//! is copied and mapped again; with batches of one page each is flushed by itself, as before Linux 6.3. The others begin
-//! to read when the pages have been written once.
+//! is copied and mapped again; with batches of one page each is flushed by itself, as before Linux 6.3. The others
+//! begin to read when the pages have been written once.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;

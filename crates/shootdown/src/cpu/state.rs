@@ -2,13 +2,15 @@
 //!
 //! | line | written by | read by |
 //! | --- | --- | --- |
-//! | `state`, `post` | the CPU itself, at switch, lazy, online and offline; requesters set, and it takes, the bit in
-//! `post` | every requester of a space it is in | | `served` | the CPU itself | waiters | | `queue` | requesters and
-//! the CPU itself | both | | `request` | requesters on this CPU; targets acknowledge in it | targets | | `running` |
-//! the CPU itself; the roll-over, under its lock | the roll-over | | `deferring` | the CPU itself; whoever frees what
-//! was unmapped on it | whoever asks which deferrals are over | | `own` | the CPU itself, interrupts off | nobody else,
-//! but for `behind` (see there) | | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three
-//! lines |
+//! | `state` | the CPU itself, at switch, lazy, online and offline | every requester of a space it is in |
+//! | `post`, on that line | requesters set a bit, which the CPU takes | the same |
+//! | `served` | the CPU itself | waiters |
+//! | `queue` | requesters and the CPU itself | both |
+//! | `request` | requesters on this CPU; targets acknowledge in it | targets |
+//! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
+//! | `deferring` | the CPU itself; the CPU that frees what was unmapped on it | CPUs that ask which deferrals are over |
+//! | `own` | the CPU itself, interrupts off | no other CPU, but for `lag` (see there) |
+//! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three lines |
 
 use crate::adaptive::tag_policy::CatchUpLag;
 use crate::cpu::local_flag::LocalFlag;

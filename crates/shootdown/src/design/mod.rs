@@ -96,7 +96,7 @@ impl Design {
             "sampling one in a power of two"
         } else if matches!(self.tags(), Tags::System) && end.saturating_sub(first) as usize <= cpus {
             "system-wide tags must outnumber the CPUs"
-        } else if !matches!(self.tags(), Tags::System) && first > end && machine.has_tags() {
+        } else if first > end && machine.has_tags() {
             "the slots' tags must lie below the end of tags"
         } else {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The axes of a policy. Each says where it is read.
 //!
-//! Settings that stand for a published kernel only are there with the feature `published`, those that measure costs with
-//! `adaptive`. Code that depends on one asks the predicates at the end; without the feature the answer is known.
+//! Settings that stand for a published kernel only are there with the feature `published`, those that measure costs
+//! with `adaptive`. Code that depends on one asks the predicates at the end; without the feature the answer is known.
 
 /// How address spaces get hardware tags. Read in `cpu/switch.rs`, `flush` and `tags/promotion.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

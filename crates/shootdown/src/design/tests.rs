@@ -69,6 +69,31 @@ fn what_does_not_fit_is_refused_and_what_is_not_used_is_not_asked_for() {
 }
 
 #[test]
+fn the_last_value_that_fits_and_the_first_that_does_not_are_told_apart() {
+    let slots = |slots: u8| Policy { slots, ..Policy::IPI }.on(Machine::PCID).fits(4);
+    assert!(slots(0).is_err() && slots(1).is_ok() && slots(16).is_ok() && slots(17).is_err());
+    // Tags from 1 on: one for each slot.
+    let tags = |limit: u32| {
+        Policy {
+            slots: 6,
+            ..Policy::IPI
+        }
+        .on(Machine::PCID.limited_to(limit))
+        .fits(4)
+    };
+    assert_eq!(
+        (tags(6), tags(7)),
+        (Err("the slots' tags must lie below the end of tags"), Ok(()))
+    );
+    // A tag more than there are CPUs.
+    let system = |limit: u32| Policy::ARM_BROADCAST.on(Machine::PCID.limited_to(limit)).fits(4);
+    assert_eq!(
+        (system(5), system(6)),
+        (Err("system-wide tags must outnumber the CPUs"), Ok(()))
+    );
+}
+
+#[test]
 fn cpus_may_share_entries_only_where_no_tag_is_a_slot_of_one_cpu() {
     let alike = |policy: Policy| policy.tags.are_alike_on_all_cpus();
     assert!(alike(Policy::ARM_BROADCAST) && alike(Policy::ARM_IPI));

@@ -201,9 +201,9 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         Flushed::new(self.space, self.tables)
     }
 
-    /// Whether every CPU has answered, so that [`wait`](Self::wait) waits for TLBs of devices at most. Waits for nobody;
-    /// serves requests to this CPU as a wait does, so a loop around it makes progress with interrupts off. Context as
-    /// [`wait`](Self::wait).
+    /// Whether every CPU has answered, so that [`wait`](Self::wait) waits for TLBs of devices at most. Waits for
+    /// nobody; serves requests to this CPU as a wait does, so a loop around it makes progress with interrupts off.
+    /// Context as [`wait`](Self::wait).
     ///
     /// Cost: a load or two for each target that has answered, up to the first that has not.
     pub fn poll(&self) -> bool {

@@ -116,13 +116,6 @@ impl<F: Facade, const W: usize> Space<F, W> {
         cpus
     }
 
-    /// The tag mode (acquire). A flush reads it *after* its increment of the generation; pairs with the full
-    /// compare-exchange that publishes a promotion.
-    #[inline]
-    pub(crate) fn mode(&self) -> Mode {
-        Mode::unpack(self.mode.0.load(Ordering::Acquire))
-    }
-
     /// Replaces the mode in `word`, read before, by `to`, in the next era. A full barrier when it succeeds. The era
     /// makes the exchange fail when the space has lost and regained its tag meanwhile. Returns the new word.
     pub(crate) fn change_mode(&self, word: u64, to: Mode) -> Option<u64> {
@@ -142,7 +135,8 @@ impl<F: Facade, const W: usize> Space<F, W> {
     /// The system-wide tag, if the space has one now. Where tags roll over it is the one that it had when it was last
     /// loaded, which another space may have by now.
     pub fn system_tag(&self) -> Option<Tag> {
-        match self.mode() {
+        // Relaxed: it may be another by the time that the caller looks.
+        match Mode::unpack(self.mode.0.load(Ordering::Relaxed)) {
             Mode::PerCpu => None,
             Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => Some(tag),
             Mode::Rolled { tag, .. } => Some(tag),

@@ -206,8 +206,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Waits for CPUs that have left the set and may still have to lower the count of its word: with interrupts off, and
-    /// without waiting for any CPU. A CPU that leaves a set in a switch says that it is switching.
+    /// Waits for CPUs that have left the set and may still have to lower the count of its word: with interrupts off,
+    /// and without waiting for any CPU. A CPU that leaves a set in a switch says that it is switching.
     fn wait_until_settled(&self, space: &Space<K::Facade, W>, generation: u64) {
         let switching = || (0..self.cpus.len()).find(|&cpu| self.cpus[cpu].state().is_switching());
         let mut settled = || space.cpus.is_settled(self.cpus.len());

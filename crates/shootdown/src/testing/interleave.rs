@@ -30,8 +30,8 @@ pub(crate) fn after_each(mut what: impl FnMut() -> bool + 'static) {
     });
 }
 
-/// Does `what` right after the next operation that reads and writes; once. For what comes in before something that is no
-/// operation.
+/// Does `what` right after the next operation that reads and writes; once. For what comes in before something that is
+/// no operation.
 pub(crate) fn after_next_write(what: impl FnOnce() + 'static) {
     AFTER_WRITE.set(Some(Box::new(what)));
 }

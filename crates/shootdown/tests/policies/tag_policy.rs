@@ -94,6 +94,34 @@ fn a_space_whose_broadcasts_have_become_costly_gives_its_tag_back_and_is_not_pro
 }
 
 #[test]
+fn the_threshold_moves_after_sixteen_samples_in_a_row_and_says_by_which_costs() {
+    let (world, engine, space) = on_six(500);
+    let before = engine.costs().broadcast_from;
+    world.broadcasts_take.set(50_000);
+    let moved = (1..=200).find_map(|flushes| {
+        world.events.take();
+        flush(engine, space);
+        world.events.take().into_iter().find_map(|event| match event {
+            Event::ThresholdMoved {
+                from,
+                to,
+                interrupts_ns,
+                broadcast_ns,
+                ..
+            } => Some((flushes, from, to, interrupts_ns, broadcast_ns)),
+            _ => None,
+        })
+    });
+    let (flushes, from, to, interrupts_ns, broadcast_ns) = moved.expect("a broadcast costs ten times as much");
+    assert!(flushes >= 16, "{flushes}");
+    assert_eq!((from, to), (before, engine.costs().broadcast_from));
+    assert!(
+        to > from && broadcast_ns > interrupts_ns + interrupts_ns / 4,
+        "{moved:?}"
+    );
+}
+
+#[test]
 fn means_are_compared_so_a_peak_neither_takes_a_tag_nor_keeps_it_away() {
     let (world, engine, space) = on_six(2500);
     assert_eq!(changes(world, engine, space, 200), (1, 0));

@@ -278,8 +278,8 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(if unsound { BAD_RUN } else { SUCCESS })
 }
 
-/// Replays each, on as many host threads as asked for, the first `shown` of them with a timeline where one is asked for;
-/// none of those that Ctrl-C kept from ending.
+/// Replays each, on as many host threads as asked for, the first `shown` of them with a timeline where one is asked
+/// for; none of those that Ctrl-C kept from ending.
 fn run(
     specs: &[ReplaySpec],
     recording: &Recording,

@@ -1,8 +1,8 @@
 //! The host under a virtual machine: which virtual CPUs run, which wait for a CPU of the host, which are halted.
 //!
-//! Owns no cost but those of its settings. Distances between virtual CPUs are those of the guest, wherever they run. The
-//! host takes a CPU away at any instruction, also with interrupts off and with locks held. A halted virtual CPU counts
-//! as one that runs for a request to flush it, as Linux's hosts say since 5.19.
+//! Owns no cost but those of its settings. Distances between virtual CPUs are those of the guest, wherever they run.
+//! The host takes a CPU away at any instruction, also with interrupts off and with locks held. A halted virtual CPU
+//! counts as one that runs for a request to flush it, as Linux's hosts say since 5.19.
 //!
 //! `queues.rs` is the scheduler, `spin.rs` what it does about virtual CPUs that spin.
 
@@ -51,8 +51,8 @@ pub struct Spinning {
     pub window: u64,
     /// What such an exit takes, cycles.
     pub exit: u64,
-    /// Which virtual CPUs it yields to: 0, those that were taken off in the kernel; 1, also those that have woken up; 2,
-    /// also those with an interrupt to take.
+    /// Which virtual CPUs it yields to: 0, those that were taken off in the kernel; 1, also those that have woken up;
+    /// 2, also those with an interrupt to take.
     pub boost: u32,
     /// Whether a sender yields to a target that does not run.
     pub yield_on_send: bool,
