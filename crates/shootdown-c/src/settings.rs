@@ -167,7 +167,7 @@ pub struct shootdown_settings {
     pub kernel: *mut c_void,
     /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on.
     pub design: *const c_char,
-    /// What is changed of it; null for nothing. Read by shootdown_engine_init only, as is the machine.
+    /// The changes to its policy; null for none. shootdown_engine_init alone reads it, and the machine.
     pub policy: *const shootdown_policy,
     /// The machine; null for x86 with PCIDs, not split.
     pub machine: *const shootdown_machine,

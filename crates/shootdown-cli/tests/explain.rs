@@ -59,16 +59,16 @@ fn threshold_follows(sentence: &str) {
     let costs = &sentence[sentence.find("To ").unwrap()..];
     let (broadcast, interrupts) = (after(costs, "broadcast "), after(costs, "interrupts "));
     let (reason, _) = costs.split_once("; ").unwrap().1.split_once('.').unwrap();
-    let (dear, cheap) = match reason.starts_with("interrupts cost less") {
+    let (more, less) = match reason.starts_with("interrupts cost less") {
         true => (broadcast, interrupts),
         false => (interrupts, broadcast),
     };
     let follows = if reason.contains("not by more than a quarter") {
-        exceeds(dear, cheap, 0.0) && exceeds(cheap * 1.25, dear, 0.0)
+        exceeds(more, less, 0.0) && exceeds(less * 1.25, more, 0.0)
     } else if reason.contains("by more than a quarter") && !reason.contains("and also for") {
-        exceeds(dear, cheap, 0.25)
+        exceeds(more, less, 0.25)
     } else {
-        exceeds(dear, cheap, 0.0)
+        exceeds(more, less, 0.0)
     };
     assert!(follows, "{broadcast} and {interrupts}: {sentence}");
 }
@@ -96,12 +96,12 @@ fn decision(line: &str) -> &'static str {
         let to = to.split(' ').next().unwrap();
         let number = |text: &str| text.parse::<u64>().unwrap_or(u64::MAX); // "none"
         let up = number(from) < number(to);
-        let (dear, cheap) = if up {
+        let (more, less) = if up {
             (broadcast, interrupts)
         } else {
             (interrupts, broadcast)
         };
-        assert!(exceeds(dear, cheap, 0.25), "{line}");
+        assert!(exceeds(more, less, 0.25), "{line}");
         "threshold"
     }
 }

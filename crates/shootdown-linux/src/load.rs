@@ -64,7 +64,7 @@ impl Load {
     }
 }
 
-/// Other tasks that are ready to run: `0.20 0.18 0.12 3/80 11206` has two, besides the reader.
+/// Other tasks that are ready to run: of the three in `0.20 0.18 0.12 3/80 11206` one is the reader.
 fn others_in(loadavg: &str) -> Option<f64> {
     let (ready, _) = loadavg.split_whitespace().nth(3)?.split_once('/')?;
     Some(ready.parse::<f64>().ok()?.max(1.0) - 1.0)

@@ -72,7 +72,7 @@ mod testing;
 mod transport;
 mod walk;
 
-pub use adaptive::costs::{Costs, EXPLORE_ONE_IN};
+pub use adaptive::costs::{CONFIRM_STREAK, Costs, EXPLORE_ONE_IN};
 pub use cpu::state::PerCpu;
 pub use cpuset::{CpuMask, CpuSet};
 pub use design::{

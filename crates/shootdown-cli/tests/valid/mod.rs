@@ -24,5 +24,7 @@ pub fn assert_valid(command: &str, document: &Value) {
 pub fn mistakes(schema: &Value, document: &Value) -> Vec<String> {
     let validator = jsonschema::draft202012::new(schema).expect("a JSON Schema");
     let errors = validator.iter_errors(document);
-    errors.map(|error| format!("{}: {error}", error.instance_path())).collect()
+    errors
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect()
 }

@@ -23,11 +23,11 @@ use crate::range::Range;
 use crate::space::{CachePadded, Space};
 use core::sync::atomic::Ordering;
 
-/// One timed request in this many is sent the way that is expected to be dearer; fewer in proportion where that is more
-/// than eight times as dear, so that looking costs the same.
+/// One timed request in this many is sent the way that is expected to cost more; fewer in proportion where that is more
+/// than eight times as much, so that looking costs the same.
 pub const EXPLORE_ONE_IN: u64 = 16;
 
-/// How many times as dear, see [`EXPLORE_ONE_IN`].
+/// How many times as much, see [`EXPLORE_ONE_IN`].
 const EXPLORE_AT_MOST: u64 = 8;
 
 /// The square of how many times as much the first target's share of an error is as what each further one's would be:
@@ -37,7 +37,7 @@ const FIRST_WEIGHS: u64 = 16;
 /// Timed requests in a row that must find the threshold wrong before it moves: twice the samples over which an estimate
 /// averages. Assumed; plausible are 4 to 32. Where broadcasts contend, single ones take from half to three times the
 /// mean.
-const CONFIRM_STREAK: u64 = 16;
+pub const CONFIRM_STREAK: u64 = 16;
 
 /// Instructions for which a range is still broadcast under every tag; a longer one invalidates too much of other
 /// spaces.

@@ -8,7 +8,7 @@
 //!    others. A timed request notes which share of the CPUs that are active in the space had to be asked, for those
 //!    inside the kernel catch up by themselves; and each CPU notes with how many requests at once. With a tag it costs
 //!    a broadcast.
-//! 2. One way has to be dearer than the other by an eighth ([`exceeds_by_hysteresis`]), and, if the space has been the
+//! 2. One way has to cost more than the other by an eighth ([`exceeds_by_hysteresis`]), and, if the space has been the
 //!    other way before, so many times in a row ([`demote_after`](crate::Policy::demote_after)). Means are compared, not
 //!    samples: how many CPUs are active and what a broadcast takes go up and down by half, and a tag given up at a peak
 //!    would be measured against that peak ever after.
@@ -24,8 +24,8 @@ use crate::space::Space;
 use core::sync::atomic::Ordering;
 
 /// One in how much of what was noted of requests without a tag is forgotten at each timed request with one. A space
-/// that is twice as dear without a tag as with one is then tried without after some 800 samples, 50,000 requests, and a
-/// trial lasts eight ([`demote_after`](crate::Policy::demote_after)) or a few more: a hundredth of the requests.
+/// that costs twice as much without a tag as with one is then tried without after some 800 samples, 50,000 requests,
+/// and a trial lasts eight ([`demote_after`](crate::Policy::demote_after)) or a few more: a hundredth of the requests.
 /// `shootdown explain tlb_flush2 --threads 3 --virtual-ms 60` tells of one.
 const SHARE_DECAY: u64 = 1024;
 

@@ -320,7 +320,7 @@ fn a_broadcast_is_tried_less_often_the_more_it_costs_and_comes_back() {
     let seen = broadcasts(1024);
     assert!(
         (1010..1024).contains(&seen),
-        "{seen} of 1024, now that interrupts are the dearer"
+        "{seen} of 1024, now that interrupts cost more"
     );
 }
 

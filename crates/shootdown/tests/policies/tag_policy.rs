@@ -36,15 +36,15 @@ fn in_kernel(world: &World, engine: &Sys, space: &OnHost) {
     (1..6).for_each(|cpu| world.on(cpu, || assert!(engine.enter_kernel(space))));
 }
 
-/// Flushes so often, and says how often the space was promoted, and how often demoted for being dear.
+/// Flushes so often, and says how often the space was promoted, and how often demoted for what broadcasts cost.
 fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize, usize) {
     world.events.take();
-    let (mut promoted, mut dear) = (0, 0);
+    let (mut promoted, mut demoted) = (0, 0);
     for _ in 0..flushes {
         flush(engine, space);
         for event in world.events.take() {
             promoted += usize::from(matches!(event, Event::Promoting { costs: Some(_), .. }));
-            dear += usize::from(matches!(
+            demoted += usize::from(matches!(
                 event,
                 Event::Demoting {
                     reason: Demotion::BroadcastCost { .. },
@@ -53,7 +53,7 @@ fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize,
             ));
         }
     }
-    (promoted, dear)
+    (promoted, demoted)
 }
 
 #[test]
@@ -204,16 +204,16 @@ fn a_space_that_has_shrunk_while_its_broadcasts_cost_more_has_shrunk() {
         };
         until(world, engine, space, shrunk);
     }
-    panic!("40 requests do not show that they are dear");
+    panic!("40 requests do not show that they cost more");
 }
 
 #[test]
 fn a_space_with_a_tag_is_tried_without_now_and_then() {
     let (world, engine, space) = on_six(500);
-    let (promoted, dear) = changes(world, engine, space, 10_000);
+    let (promoted, demoted) = changes(world, engine, space, 10_000);
     assert!(
-        promoted.abs_diff(dear) <= 1 && (1..=50).contains(&dear),
-        "{promoted} times promoted, {dear} times demoted"
+        promoted.abs_diff(demoted) <= 1 && (1..=50).contains(&demoted),
+        "{promoted} times promoted, {demoted} times demoted"
     );
 }
 

@@ -1,16 +1,41 @@
 //! What the engine decided about tags and about where broadcasts begin, in words.
 
-use shootdown::{Demotion, Event};
+use schemars::JsonSchema;
+use serde::Serialize;
+use shootdown::{CONFIRM_STREAK, Demotion, Event};
 use shootdown_sim::os::{Diary, Note};
 
 use super::ns;
 use crate::print::number::{self, counted};
 
+/// A decision in one word, for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    /// A space asks for a system-wide tag.
+    Promoting,
+    /// It has one.
+    Promoted,
+    /// No tag was free.
+    TagsExhausted,
+    /// It gives its tag back, because it is active on few CPUs.
+    DemotingFewerCpus,
+    /// It gives its tag back, because others want it.
+    DemotingTagsShort,
+    /// It gives its tag back, because its requests cost less without.
+    DemotingByCost,
+    /// It is back on per-CPU tags.
+    Demoted,
+    /// Freed tags are flushed, and can be given out again.
+    RollOver,
+    /// Broadcasts begin at another number of other CPUs.
+    ThresholdMoved,
+}
+
 /// Something that the engine decided about a tag or about where broadcasts begin.
 pub(super) struct Decision {
     pub(super) at_ns: u64,
-    /// In one word, for programs.
-    pub(super) kind: &'static str,
+    pub(super) kind: Kind,
     /// CPUs that the space is active on.
     pub(super) active: Option<u32>,
     /// What its requests were expected to cost without a system-wide tag and with one, ns.
@@ -20,13 +45,11 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    const THRESHOLD: &'static str = "threshold-moved";
-
     /// What the note says, if it is of a decision.
     pub(super) fn of(note: &Note) -> Option<Self> {
         let (kind, active, costs, what) = match note.event {
             Event::Promoting { active, costs: None } => (
-                "promoting",
+                Kind::Promoting,
                 Some(active),
                 None,
                 format!(
@@ -38,7 +61,7 @@ impl Decision {
                 active,
                 costs: Some((without, with)),
             } => (
-                "promoting",
+                Kind::Promoting,
                 Some(active),
                 Some((without, with)),
                 format!(
@@ -50,13 +73,13 @@ impl Decision {
                 ),
             ),
             Event::Promoted => (
-                "promoted",
+                Kind::Promoted,
                 None,
                 None,
                 "the space is promoted: its requests are broadcast under its tag".to_string(),
             ),
             Event::TagsExhausted => (
-                "tags-exhausted",
+                Kind::TagsExhausted,
                 None,
                 None,
                 "no system-wide tag is free: the space keeps per-CPU tags".to_string(),
@@ -64,7 +87,7 @@ impl Decision {
             Event::Demoting { active, reason } => {
                 let (kind, costs, what) = match reason {
                     Demotion::Shrunk => (
-                        "demoting-fewer-cpus",
+                        Kind::DemotingFewerCpus,
                         None,
                         format!(
                             "a promoted space is active on {} only: it gives its tag back",
@@ -72,7 +95,7 @@ impl Decision {
                         ),
                     ),
                     Demotion::TagsShort => (
-                        "demoting-tags-short",
+                        Kind::DemotingTagsShort,
                         None,
                         format!(
                             "free tags are few, and a promoted space is active on {} only: it gives its tag back",
@@ -80,7 +103,7 @@ impl Decision {
                         ),
                     ),
                     Demotion::BroadcastCost { without, with } => (
-                        "demoting-by-cost",
+                        Kind::DemotingByCost,
                         Some((without, with)),
                         format!(
                             "a promoted space active on {} gives its tag back: a request costs {} with it, and is \
@@ -94,13 +117,13 @@ impl Decision {
                 (kind, Some(active), costs, what)
             }
             Event::Demoted => (
-                "demoted",
+                Kind::Demoted,
                 None,
                 None,
                 "the space is back on per-CPU tags; its tag is flushed on every CPU and free".to_string(),
             ),
             Event::RollOver => (
-                "roll-over",
+                Kind::RollOver,
                 None,
                 None,
                 "roll-over: freed tags are flushed on every CPU and can be given out again".to_string(),
@@ -112,12 +135,12 @@ impl Decision {
                 interrupts_ns,
                 broadcast_ns,
             } => (
-                Self::THRESHOLD,
+                Kind::ThresholdMoved,
                 None,
                 None,
                 format!(
                     "the threshold for broadcasting moves from {} to {} other CPUs: to {targets}, a broadcast is expected to cost {}, \
-                     interrupts {}: beyond the margin of a quarter, 16 times in a row",
+                     interrupts {}: beyond the margin of a quarter, {CONFIRM_STREAK} times in a row",
                     cpus(from),
                     cpus(to),
                     ns(broadcast_ns),
@@ -175,7 +198,7 @@ fn listed(diary: &Diary, told: &[Decision], most: usize) -> Vec<String> {
     let (all, many) = (told.len(), told.len() > most);
     let kept = told
         .iter()
-        .filter(|decision| !(many && decision.kind == Decision::THRESHOLD));
+        .filter(|decision| !(many && decision.kind == Kind::ThresholdMoved));
     let mut lines: Vec<String> = kept
         .take(most)
         .map(|decision| format!("at {:.1} µs: {}.", decision.at_ns as f64 / 1e3, decision.what))

@@ -6,6 +6,7 @@ use shootdown::{Costs, Reach};
 use shootdown_sim::os::Diary;
 use shootdown_sim::run::{Explanation, RunResult, RunSpec};
 
+use super::decisions::Kind;
 use super::{Decision, calibrated, share, timed};
 use crate::print::schema;
 
@@ -94,9 +95,8 @@ struct Counts {
 struct Decided {
     /// When, since the machine started.
     at_ns: u64,
-    /// `promoting`, `promoted`, `tags-exhausted`, `demoting-shrunk`, `demoting-tags-short`, `demoting-dear`, `demoted`,
-    /// `roll-over` or `threshold-moved`.
-    kind: &'static str,
+    /// What was decided.
+    kind: Kind,
     /// CPUs that the space is active on.
     active: Option<u32>,
     /// What its requests were expected to cost without a system-wide tag. Null where that was not the reason.

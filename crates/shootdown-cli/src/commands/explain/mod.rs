@@ -11,7 +11,7 @@ pub use json::schema;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use shootdown::{Costs, Event, Reach, Tags, Way};
+use shootdown::{CONFIRM_STREAK, Costs, EXPLORE_ONE_IN, Event, Reach, Tags, Way};
 use shootdown_sim::os::{Diary, Requests};
 use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
 
@@ -225,19 +225,22 @@ fn costs(explanation: &Explanation, cpus: u64) -> Vec<String> {
 /// The number of other CPUs from which on requests are broadcast: both costs there, and the rule that keeps it there.
 fn threshold(explanation: &Explanation, cpus: u64) -> String {
     let costs = &explanation.costs;
-    let rule = "It moves after 16 timed requests in a row by which the other method is cheaper by more than a quarter. \
-                At most one timed request in 16 takes the other method, to keep its estimate fresh. \
-                A space with a system-wide tag is always broadcast.";
+    let rule = format!(
+        "It moves after {CONFIRM_STREAK} timed requests in a row by which the other method is cheaper by more than a \
+         quarter. At most one timed request in {EXPLORE_ONE_IN} takes the other method, to keep its estimate fresh. \
+         A space with a system-wide tag is always broadcast."
+    );
+    let not_yet = format!("by more than a quarter, but not for {CONFIRM_STREAK} timed requests in a row");
     let exceeds = |a: u64, b: u64| a > b.saturating_add(b / 4);
     if costs.broadcast_from == u64::MAX {
         let most = cpus.saturating_sub(1);
         let (by_interrupts, broadcast) = (costs.disturbance_ns(most), broadcast_ns(costs, explanation));
         let kept = if by_interrupts <= broadcast {
-            "interrupts cost less"
+            "interrupts cost less".to_string()
         } else if exceeds(by_interrupts, broadcast) {
-            "a broadcast costs less by more than a quarter, but not for 16 timed requests in a row"
+            format!("a broadcast costs less {not_yet}")
         } else {
-            "a broadcast costs less, but not by more than a quarter"
+            "a broadcast costs less, but not by more than a quarter".to_string()
         };
         return format!(
             "Threshold: none. Requests of a space without a system-wide tag are sent by interrupts to any number of CPUs. \
@@ -250,10 +253,10 @@ fn threshold(explanation: &Explanation, cpus: u64) -> String {
     let (by_interrupts, broadcast) = (costs.disturbance_ns(from), broadcast_ns(costs, explanation));
     let fewer = costs.disturbance_ns(from - 1);
     let kept = if exceeds(broadcast, by_interrupts) {
-        "interrupts cost less by more than a quarter, but not for 16 timed requests in a row".to_string()
+        format!("interrupts cost less {not_yet}")
     } else if exceeds(fewer, broadcast) {
         format!(
-            "a broadcast costs less, and also for {} ({} by interrupts) by more than a quarter, but not for 16 timed requests in a row",
+            "a broadcast costs less, and also for {} ({} by interrupts) {not_yet}",
             from - 1,
             ns(fewer)
         )

@@ -52,7 +52,7 @@ pub(crate) struct Document<'a> {
     /// Flushes of TLB entries by the kernel's number for their reason: task switch, remote shootdown, local shootdown,
     /// local flush of an address space, request sent to other CPUs, request at a CPU that had left the space.
     flushes_by_reason: [u64; 6],
-    /// What is known about the recording besides its events.
+    /// Facts about the recording that are no events.
     metadata: &'a Metadata,
     /// The processes with the most shootdowns, at most eight.
     processes: Vec<ProcessLine<'a>>,

@@ -69,7 +69,7 @@ struct Document<'a> {
     recorded: RecordedCounts,
     /// Events that the recording lost: they are missing from every number in this document.
     lost_events: u64,
-    /// What is known about the recording besides its events.
+    /// Facts about the recording that are no events.
     metadata: &'a Metadata,
     /// What the recording can tell, and what not.
     coverage: &'a Coverage,
