@@ -4,6 +4,7 @@
 //! in `fields.rs`, headers and losses in `header.rs`; `kind.rs` names what is no trace text, and the command that makes
 //! it one. Damaged and unknown lines are counted and skipped.
 
+mod clock;
 mod fault;
 mod fields;
 mod header;
@@ -11,6 +12,7 @@ mod kind;
 mod line;
 
 use crate::{Damage, Event, FirstDamage, Metadata, What};
+use clock::{Clock, When};
 use fault::{Fault, Lack};
 pub use kind::{Kind, NEEDED_EVENTS};
 use line::Parts;
@@ -120,7 +122,7 @@ struct Reading {
     damage: Damage,
     /// Events handed out.
     events: u64,
-    latest_ns: u64,
+    clock: Clock,
     /// The task that each CPU runs, as far as switches tell.
     running: HashMap<u32, u32>,
     unused: HashMap<String, u64>,
@@ -161,9 +163,18 @@ impl Reading {
             event
         });
         match event {
-            Ok(event) if event.time_ns < self.latest_ns => count(&mut self.damage, Fault::OutOfOrder),
-            Ok(event) => {
-                self.latest_ns = event.time_ns;
+            Ok(mut event) => {
+                event.time_ns = match self.clock.order(event.time_ns) {
+                    When::OutOfOrder => {
+                        count(&mut self.damage, Fault::OutOfOrder);
+                        return Ok(());
+                    }
+                    When::At(time_ns) => time_ns,
+                    When::Restarted(time_ns) => {
+                        self.restarts();
+                        time_ns
+                    }
+                };
                 self.events += 1;
                 let event = self.follow(event);
                 sink(&event).map_err(Error::Sink)?;
@@ -176,6 +187,18 @@ impl Reading {
             }
         }
         Ok(())
+    }
+
+    /// The clock has started anew: said once.
+    fn restarts(&mut self) {
+        const WHAT: &str = "the clock starts anew; what follows is read as going on from the lines before";
+        let first = &mut self.damage.first;
+        if first.iter().all(|damage| damage.what != WHAT) {
+            first.push(FirstDamage {
+                line: self.damage.lines,
+                what: WHAT.to_owned(),
+            });
+        }
     }
 
     /// Follows which task each CPU runs; a switch knows which task it is about.

@@ -1,0 +1,104 @@
+//! The clock of a recording: no event is earlier than the one before.
+//!
+//! Where a clock starts anew (two recordings in one file, a machine that was started again) its first line is out of
+//! order, and what follows goes on from there.
+
+/// How far a line must be behind for the clock to have started anew. Assumed: lines of different CPUs that a tool has
+/// merged are off by far less.
+const RESTART_NS: u64 = 1_000_000_000;
+
+/// When an event was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// In order, at this time.
+    At(u64),
+    /// At this time, the second line of a clock that has started anew.
+    Restarted(u64),
+    /// Earlier than the line before.
+    OutOfOrder,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    latest_ns: u64,
+    /// What is added to the times of the text.
+    shift_ns: u64,
+    /// The time of the line before, if that was far behind.
+    behind_ns: Option<u64>,
+}
+
+impl Clock {
+    /// When the event of the next line was, whose own time that is.
+    pub(super) fn order(&mut self, time_ns: u64) -> When {
+        let at = time_ns.saturating_add(self.shift_ns);
+        let behind = self.behind_ns.take();
+        if at >= self.latest_ns {
+            self.latest_ns = at;
+            return When::At(at);
+        }
+        if self.latest_ns - at < RESTART_NS {
+            return When::OutOfOrder;
+        }
+        // One line may be garbled; two that go on from each other are a clock.
+        match behind.filter(|&behind| behind <= time_ns) {
+            Some(behind) => {
+                self.shift_ns = self.latest_ns - behind;
+                self.latest_ns = time_ns.saturating_add(self.shift_ns);
+                When::Restarted(self.latest_ns)
+            }
+            None => {
+                self.behind_ns = Some(time_ns);
+                When::OutOfOrder
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn ordered(times: &[u64]) -> Vec<When> {
+        let mut clock = Clock::default();
+        times.iter().map(|&time| clock.order(time)).collect()
+    }
+
+    #[test]
+    fn lines_that_were_merged_late_are_out_of_order_and_the_clock_goes_on() {
+        let found = ordered(&[5 * S, 5 * S - 3, 5 * S - 2, 5 * S]);
+        assert_eq!(
+            found,
+            [When::At(5 * S), When::OutOfOrder, When::OutOfOrder, When::At(5 * S)]
+        );
+    }
+
+    #[test]
+    fn one_garbled_time_is_out_of_order() {
+        let found = ordered(&[785 * S, 0, 786 * S, 785 * S + 1, 787 * S]);
+        let expected = [
+            When::At(785 * S),
+            When::OutOfOrder,
+            When::At(786 * S),
+            When::OutOfOrder,
+            When::At(787 * S),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_clock_that_starts_anew_goes_on_from_there() {
+        let found = ordered(&[785 * S, 10 * S, 10 * S + 7, 11 * S, 3 * S, 3 * S + 1]);
+        let expected = [
+            When::At(785 * S),
+            When::OutOfOrder,
+            When::Restarted(785 * S + 7),
+            When::At(786 * S),
+            When::OutOfOrder,
+            When::Restarted(786 * S + 1),
+        ];
+        assert_eq!(found, expected);
+    }
+}
