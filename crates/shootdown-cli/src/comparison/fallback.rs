@@ -54,10 +54,17 @@ fn hardware(design: &Design, model: &Model) -> Option<String> {
         return None;
     }
     if !model.broadcasts() {
-        return Some(format!(
-            "{} has no broadcast invalidation: its flushes go by interrupts",
-            model.name
-        ));
+        let forbidden = model.vm.is_some_and(|vm| !vm.broadcast);
+        return Some(match forbidden {
+            true => format!(
+                "a virtual machine on {} may not broadcast (vm.broadcast): its flushes go by interrupts",
+                model.name
+            ),
+            false => format!(
+                "{} has no broadcast invalidation: its flushes go by interrupts",
+                model.name
+            ),
+        });
     }
     match model.arch {
         Arch::Riscv64(_) => Some(format!(
@@ -111,6 +118,20 @@ mod tests {
         assert_eq!(found[0].0, ["broadcast", "adaptive"]);
         assert!(
             found[0].1.starts_with("skylake-104 has no broadcast invalidation"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_virtual_machine_is_not_said_to_lack_what_its_host_has() {
+        let mut plan = fake::plan(&["adaptive"], &[8]);
+        let set = ["vm.vcpus=8".to_string()];
+        plan.target = Target::new("milan-72", None, &set).unwrap();
+        let found = fallbacks(&plan);
+        assert!(
+            found[0]
+                .why
+                .starts_with("a virtual machine on milan-72 may not broadcast"),
             "{found:?}"
         );
     }

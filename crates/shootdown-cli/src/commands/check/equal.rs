@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use shootdown::Design;
 use shootdown_check::subject;
+use shootdown_sim::run::{AXES, Axis};
 
 use super::{Case, Outcome};
 use crate::print::number::listed;
@@ -68,30 +69,10 @@ fn preset(case: &Case) -> Design {
     Design::preset(case.subject.name).unwrap_or(case.subject.design)
 }
 
-/// Names of the axes in which two designs differ.
-fn differences(one: Design, other: Design) -> Vec<String> {
-    let (one, other) = (axes(one), axes(other));
-    let differs = |(name, value): (String, String)| (other.get(&name) != Some(&value)).then_some(name);
-    one.clone().into_iter().filter_map(differs).collect()
-}
-
-/// Every axis with its value, as policy and machine print themselves.
-fn axes(design: Design) -> BTreeMap<String, String> {
-    let text = format!("{:#?}\n{:#?}", design.policy, design.machine);
-    let mut axes: BTreeMap<String, String> = BTreeMap::new();
-    let mut last = String::new();
-    for line in text.lines().filter(|line| line.starts_with("    ")) {
-        let own = line
-            .strip_prefix("    ")
-            .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
-        if let Some((name, value)) = own.and_then(|rest| rest.split_once(": ")) {
-            last = name.to_string();
-            axes.insert(last.clone(), value.to_string());
-        } else if let Some(value) = axes.get_mut(&last) {
-            value.push_str(line.trim());
-        }
-    }
-    axes
+/// The axes on which two designs differ, as they are set.
+fn differences(one: Design, other: Design) -> impl Iterator<Item = String> {
+    let differs = move |axis: &&Axis| axis.of(&one) != axis.of(&other);
+    AXES.iter().filter(differs).map(|axis| axis.path.to_string())
 }
 
 #[cfg(test)]
@@ -101,23 +82,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_are_told_apart_by_name_at_whatever_depth_they_differ() {
-        let adaptive = Design::from(Policy::ADAPTIVE);
-        assert!(differences(adaptive, adaptive).is_empty());
-        let sampled = Policy {
+    fn axes_are_named_as_they_are_set() {
+        let differences =
+            |other: Design| -> Vec<String> { super::differences(Policy::ADAPTIVE.into(), other).collect() };
+        assert!(differences(Policy::ADAPTIVE.into()).is_empty());
+        let promoted = Policy {
+            tags: shootdown::Tags::Hybrid { promote_at: 99 },
             sample_one_in: 8,
             ..Policy::ADAPTIVE
         };
-        assert_eq!(differences(adaptive, sampled.into()), ["sample_one_in"]);
-        let promoted = Policy {
-            tags: shootdown::Tags::Hybrid { promote_at: 99 },
-            ..Policy::ADAPTIVE
-        };
-        assert_eq!(differences(adaptive, promoted.into()), ["tags"]);
+        assert_eq!(differences(promoted.into()), ["design.tags", "design.sample_one_in"]);
         let narrow = Machine {
             tag_limit: 16,
             ..Machine::PCID
         };
-        assert_eq!(differences(adaptive, Policy::ADAPTIVE.on(narrow)), ["tag_limit"]);
+        assert_eq!(differences(Policy::ADAPTIVE.on(narrow)), ["design.tag_limit"]);
     }
 }
