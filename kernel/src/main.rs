@@ -14,7 +14,6 @@
 //! | what the loader tells; the screen | `loader.rs`, `screen.rs` |
 //! | INVLPGB and TLBSYNC where the processor lacks them | `emulate.rs` |
 //! | what is run | `workloads.rs`, `table.rs` (several designs in one boot), `torture/`, `linux/` (unmodified programs) |
-//! | known bugs, and which of them show here | `faults.rs` |
 #![no_std]
 #![no_main]
 
