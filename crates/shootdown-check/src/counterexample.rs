@@ -1,8 +1,8 @@
 //! A counterexample as people read it, and as a file that can be replayed.
 
 use crate::architecture::Architecture;
-use crate::explore::Counterexample;
 use crate::machine::{Line, Step};
+use crate::report::Counterexample;
 use crate::violation::Violation;
 use std::fmt::Write as _;
 

@@ -5,13 +5,12 @@
 
 use crate::machine::{Line, Step};
 use crate::play::Play;
+use crate::report::{Counterexample, ENDLESS, Report, ending};
 use crate::snapshot::Moment;
 use crate::violation::Violation;
+use crate::word::mix;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
-
-/// Steps after which a run is taken to be without end.
-const ENDLESS: usize = 4000;
 
 /// Random runs before an exploration; where memory is weak there is more to be learnt by them. What they miss is learnt
 /// on the way, at the cost of states that are visited twice: all races of Arm's memory take 8.8 s with 100, 7.8 with
@@ -40,30 +39,6 @@ impl Bounds {
             preemptions: None,
         }
     }
-}
-
-/// How a rule came to be broken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counterexample {
-    /// The rule.
-    pub violation: Violation,
-    /// The steps that break it, from the start.
-    pub steps: Vec<Step>,
-}
-
-/// What an exploration found.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// Different states.
-    pub states: u64,
-    /// Runs: how often another step was taken than the first from a state, and those from the start.
-    pub runs: u64,
-    /// Most steps of a run.
-    pub depth: usize,
-    /// Whether every state within the bound on preemptions was visited.
-    pub complete: bool,
-    /// The first broken rule.
-    pub found: Option<Counterexample>,
 }
 
 /// State hashes are hashes already.
@@ -163,7 +138,7 @@ fn search(
             let key = match bounds.preemptions {
                 None => play.hash(),
                 // What can still be done depends on which CPU runs, and on how often a CPU may be held back.
-                Some(_) => crate::memory::mix(
+                Some(_) => mix(
                     play.hash(),
                     last.map_or(0, |step| step.cpu() as u64) << 8 | u64::from(preemptions),
                 ),
@@ -240,17 +215,6 @@ fn preempts(path: &[Fork], steps: &[Step], step: Step) -> u32 {
     u32::from(matches!(step, Step::Run(_) | Step::Old(..)) && step.cpu() != before && could)
 }
 
-/// The rule that is broken after `taken` steps, when `steps` are possible.
-pub(crate) fn ending(play: &mut Play, steps: &[Step], taken: usize) -> Option<Violation> {
-    let waiting = if steps.is_empty() { play.waiting() } else { Vec::new() };
-    match play.take_violation() {
-        Some(violation) => Some(violation),
-        None if taken > ENDLESS => Some(Violation::Endless),
-        None if !waiting.is_empty() => Some(Violation::Deadlock { waiting }),
-        None => None,
-    }
-}
-
 /// Takes `steps` from the start. Returns the story, and the rule that is broken at the end.
 ///
 /// # Errors
@@ -291,7 +255,7 @@ fn learn_after(play: &mut Play, steps: &[Step]) {
         for number in 0..ENDLESS {
             let possible = play.steps();
             let Some(first) = possible.first() else { break };
-            random = crate::memory::mix(random, 5);
+            random = mix(random, 5);
             let at_random = possible[(random % possible.len() as u64) as usize];
             let as_before = steps.get(number).filter(|&step| possible.contains(step));
             play.take(*as_before.unwrap_or(if number < steps.len() { first } else { &at_random }));

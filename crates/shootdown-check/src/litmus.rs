@@ -6,9 +6,9 @@
 
 use crate::architecture::Architecture;
 use crate::machine::{Kept, Machine, PAGES, Step, TableWords};
-use crate::memory::{Address, mix};
 use crate::sharing::Touch;
 use crate::tlb::{Covers, What};
+use crate::word::{Address, mix};
 use std::collections::{BTreeSet, HashSet};
 
 /// Words of data, all 0 at first, by number; and one more: the entry of the page, as software reads and writes it.

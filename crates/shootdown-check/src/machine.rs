@@ -8,15 +8,14 @@
 //! somebody who calls.
 
 use crate::architecture::Architecture;
-use crate::memory::{Address, Image, Memory, mix};
+use crate::memory::{Image, Memory};
 use crate::sharing::{ACCESSES, Place};
 use crate::tlb::{Frame, Owner, Table, Tables, Tlb};
 use crate::views::Time;
 use crate::violation::Violation;
+use crate::word::{Address, MAX_CPUS, mix};
 use std::cell::RefCell;
 
-/// Most CPUs.
-pub const MAX_CPUS: usize = 4;
 /// Spaces that there can be, the kernel's not counted.
 pub const SPACES: usize = 4;
 /// Pages of a space.

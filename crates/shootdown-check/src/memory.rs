@@ -7,26 +7,11 @@
 use crate::architecture::Architecture;
 use crate::sharing::{Place, Sharing, Touch};
 use crate::views::Views;
+use crate::word::{Address, mix};
 use std::collections::VecDeque;
-
-/// A word, by number.
-pub(crate) type Address = u32;
 
 /// Words that each CPU may hold at a time beside those of the set-up: the requests on its stack.
 const DYNAMIC: u32 = 64;
-
-/// Mixes `value` into `hash`.
-#[inline]
-pub(crate) fn mix(hash: u64, value: u64) -> u64 {
-    // The finaliser of splitmix64 over a sum that depends on the order.
-    let mut x = hash
-        .rotate_left(5)
-        .wrapping_add(value)
-        .wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
 
 /// What memory and store buffers held at some time. Good for [`Memory::go_back`] until that goes back to an earlier
 /// one.

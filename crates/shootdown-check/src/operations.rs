@@ -2,11 +2,11 @@
 //! first where that matters.
 
 use crate::machine::{Cpu, Interrupted, Machine, View};
-use crate::memory::{Address, mix};
 use crate::sharing::Touch;
 use crate::tlb::{Frame, Table, What};
 use crate::views::Time;
 use crate::violation::Violation;
+use crate::word::{Address, mix};
 
 impl Machine {
     pub(crate) fn cpu(&mut self) -> &mut Cpu {

@@ -7,10 +7,10 @@
 //! k^(d-1)), whatever the rest does. Actors are a CPU, its interrupt, and its store buffer, so that late stores and
 //! late interrupts are as likely as early ones.
 
-use crate::explore::{Counterexample, Report, ending};
-use crate::machine::{MAX_CPUS, Step};
-use crate::memory::mix;
+use crate::machine::Step;
 use crate::play::Play;
+use crate::report::{Counterexample, Report, ending};
+use crate::word::{MAX_CPUS, mix};
 
 /// Steps that runs are taken to have before there was one.
 const USUAL: usize = 200;

@@ -2,8 +2,7 @@
 //! exploration: a word that only one CPU touches in any run needs no interleaving at its accesses. When a second CPU
 //! touches one, whoever explores starts over.
 
-use crate::machine::MAX_CPUS;
-use crate::memory::Address;
+use crate::word::{Address, MAX_CPUS};
 
 /// What is learnt over all runs of an exploration: who touches which word, and who is interrupted.
 #[derive(Debug, Clone, Default)]

@@ -5,6 +5,7 @@ use crate::architecture::Architecture;
 use crate::kernel::{CheckKernel, KERNEL, PAGE};
 use crate::machine::{self, PAGES, SPACES, TableWords, with};
 use crate::tlb::{Frame, Table};
+use crate::word::MAX_CPUS;
 use crate::world::{CheckWord, CheckWorld, point_in_script};
 use shootdown::facade::Word;
 use shootdown::{Design, Engine, Machine, PerCpu, Policy, Range, Root, Space, Storage, Stride, Unmapped, tag_words};
@@ -41,7 +42,7 @@ pub struct Scenario {
 pub(crate) type CheckEngine = Engine<'static, CheckKernel, 1>;
 type CheckSpace = Space<CheckWorld, 1>;
 
-pub(crate) type Cpus = [MaybeUninit<PerCpu<CheckWorld>>; machine::MAX_CPUS];
+pub(crate) type Cpus = [MaybeUninit<PerCpu<CheckWorld>>; MAX_CPUS];
 
 /// What scripts act on. The pages of space *s* (from 0) are mapped by table *s* + 1, page *p* to frame 2 *s* + *p* + 1.
 /// The kernel's page is mapped once [`map_kernel`](Self::map_kernel) was called.

@@ -10,7 +10,7 @@
 //! covers is marked; what can be walked from then on may have been filled again, and is unmarked; at the
 //! synchronisation what is still marked is gone.
 
-use crate::memory::mix;
+use crate::word::mix;
 
 /// A lowest-level table.
 pub(crate) type Table = u8;

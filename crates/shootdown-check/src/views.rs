@@ -19,7 +19,7 @@
 //! Times are of no matter, only their order: [`Views::hash`] looks at nothing else, and what nobody can see any more is
 //! forgotten.
 
-use crate::memory::{Address, mix};
+use crate::word::{Address, mix};
 
 /// Stores that were visible before.
 pub(crate) type Time = u32;

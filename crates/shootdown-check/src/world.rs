@@ -2,9 +2,9 @@
 
 use crate::architecture::Architecture;
 use crate::machine::{self, with};
-use crate::memory::Address;
 use crate::orders::{Asked, is_kept};
 use crate::sharing::Touch;
+use crate::word::{Address, MAX_CPUS};
 use corosensei::Yielder;
 use shootdown::facade::{Facade, Word};
 use std::cell::Cell;
@@ -22,10 +22,10 @@ pub(crate) enum Resume {
 
 thread_local! {
     /// Of each CPU, while its script is under way.
-    static YIELDERS: [Cell<*const Yielder<Resume, ()>>; machine::MAX_CPUS] =
-        const { [const { Cell::new(std::ptr::null()) }; machine::MAX_CPUS] };
+    static YIELDERS: [Cell<*const Yielder<Resume, ()>>; MAX_CPUS] =
+        const { [const { Cell::new(std::ptr::null()) }; MAX_CPUS] };
     /// How far down the stack of each script reaches while it has given up its turn: an address in its last frame.
-    static SUSPENDED_AT: [Cell<usize>; machine::MAX_CPUS] = const { [const { Cell::new(0) }; machine::MAX_CPUS] };
+    static SUSPENDED_AT: [Cell<usize>; MAX_CPUS] = const { [const { Cell::new(0) }; MAX_CPUS] };
     /// The shootdown interrupt's handler.
     static HANDLER: Cell<fn()> = const { Cell::new(|| ()) };
 }

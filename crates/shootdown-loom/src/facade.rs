@@ -1,6 +1,6 @@
 //! The facade over loom, and its weakened forms.
 
-use crate::world::{learn, take_mail_here};
+use crate::execution::{learn, take_mail_here};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, fence};
 use shootdown::{Facade, Word};
@@ -20,7 +20,7 @@ pub const RELEASE: u8 = 4;
 pub const ACQUIRE: u8 = 8;
 
 /// A word of loom's. Those of a machine are made when they are first used, or before that when an earlier execution has
-/// used them (`world.rs`): a machine has a thousand, of which a model uses fifty, and loom's fences look at every word
+/// used them (`execution.rs`): a machine has a thousand, of which a model uses fifty, and loom's fences look at every word
 /// that there is.
 #[repr(C)]
 pub struct LoomWord<const WEAK: u8> {

@@ -14,6 +14,8 @@
 //! everything that a model's bound on preemptions leaves out, where one is set.
 #![cfg(feature = "models")]
 
+mod execution;
+mod explore;
 mod facade;
 mod model;
 mod world;

@@ -1,5 +1,6 @@
 //! A machine of loom threads: CPUs with a TLB each, one table, a few pages.
 
+use crate::execution::{HERE, LEARNED, MAIL, REGIONS};
 use crate::facade::{Loom, LoomWord, NOTHING, at_barrier, building, give_back, watch};
 use crate::model::Model;
 use loom::cell::UnsafeCell;
@@ -8,9 +9,7 @@ use shootdown::{
     tag_words,
 };
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Pages that a model may use.
@@ -18,27 +17,6 @@ const PAGES: usize = 2;
 
 /// Spaces; their roots are 1 and up.
 const SPACES: u64 = 4;
-
-/// Words that CPUs have used: region and offset; with true, words that waits repeat a read-modify-write on.
-static LEARNED: Mutex<BTreeSet<(usize, usize, bool)>> = Mutex::new(BTreeSet::new());
-
-/// How many are known.
-pub(crate) fn known_words() -> usize {
-    LEARNED.lock().map_or(0, |words| words.len())
-}
-
-/// A word at `address` is made now, or `spun` on. If it is a machine's, the next execution knows before its CPUs run.
-pub(crate) fn learn(address: usize, spun: bool) {
-    REGIONS.with_borrow(|regions| {
-        for (number, region) in regions.iter().enumerate() {
-            if region.contains(&address)
-                && let Ok(mut words) = LEARNED.lock()
-            {
-                words.insert((number, address - region.start, spun));
-            }
-        }
-    });
-}
 
 fn region<T>(of: *const [T]) -> Range<usize> {
     let start = of.cast::<T>().expose_provenance();
@@ -122,7 +100,7 @@ unsafe impl<const WEAK: u8> Send for Machine<WEAK> {}
 
 impl<const WEAK: u8> Drop for Machine<WEAK> {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and the engine that had them is gone (see `Model::explore`).
+        // SAFETY: made in `new`, and the engine that had them is gone (see `explore.rs`).
         unsafe {
             drop(Box::from_raw(self.cpus));
             drop(Box::from_raw(self.tags));
@@ -130,23 +108,9 @@ impl<const WEAK: u8> Drop for Machine<WEAK> {
     }
 }
 
-loom::thread_local! {
-    static HERE: Cell<CpuId> = Cell::new(usize::MAX);
-}
-
 std::thread_local! {
-    /// The mail boxes of the machine of this execution, for waits, which know no machine.
-    static MAIL: Cell<Option<fn(CpuId)>> = const { Cell::new(None) };
+    /// The address of the machine of this execution.
     static MACHINE: Cell<usize> = const { Cell::new(0) };
-    /// Where this execution's machine has words, while its CPUs run.
-    static REGIONS: RefCell<Vec<Range<usize>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Carries out a broadcast that waits for this thread's CPU.
-pub(crate) fn take_mail_here() {
-    if let Some(take) = MAIL.get() {
-        take(HERE.with(Cell::get));
-    }
 }
 
 impl<const WEAK: u8> Machine<WEAK> {

@@ -1,0 +1,43 @@
+//! What explorations and random runs report, and when a run has ended in a broken rule.
+
+use crate::machine::Step;
+use crate::play::Play;
+use crate::violation::Violation;
+
+/// Steps after which a run is taken to be without end.
+pub(crate) const ENDLESS: usize = 4000;
+
+/// How a rule came to be broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counterexample {
+    /// The rule.
+    pub violation: Violation,
+    /// The steps that break it, from the start.
+    pub steps: Vec<Step>,
+}
+
+/// What an exploration found.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Different states.
+    pub states: u64,
+    /// Runs: how often another step was taken than the first from a state, and those from the start.
+    pub runs: u64,
+    /// Most steps of a run.
+    pub depth: usize,
+    /// Whether every state within the bound on preemptions was visited.
+    pub complete: bool,
+    /// The first broken rule.
+    pub found: Option<Counterexample>,
+}
+
+/// The rule that is broken after `taken` steps, when `steps` are possible.
+pub(crate) fn ending(play: &mut Play, steps: &[Step], taken: usize) -> Option<Violation> {
+    let waiting = if steps.is_empty() { play.waiting() } else { Vec::new() };
+    match play.take_violation() {
+        Some(violation) => Some(violation),
+        None if taken > ENDLESS => Some(Violation::Endless),
+        None if !waiting.is_empty() => Some(Violation::Deadlock { waiting }),
+        None => None,
+    }
+}
