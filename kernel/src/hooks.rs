@@ -26,6 +26,7 @@ pub struct Hooks {
 // SAFETY: CPU numbers are fixed at start, interrupts are masked by `cli`, a pinned section is not left, and each
 // instruction is the one that is asked for.
 unsafe impl Kernel<WORDS> for Hooks {
+    const PREEMPTIBLE: bool = true;
     const POLICY: Option<Policy> = if cfg!(feature = "ipi-only") {
         Some(Policy::IPI)
     } else if cfg!(feature = "adaptive-only") {

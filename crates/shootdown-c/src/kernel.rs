@@ -94,6 +94,8 @@ fn whole(what: shootdown_what, tag: Tag) -> shootdown_invalidation {
 // says, with that pointer, on every CPU.
 // SAFETY: what each hook does is the promise of whoever called `shootdown_init`.
 unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
+    // Settings say so at run time: `not_preemptible`.
+    const PREEMPTIBLE: bool = true;
     type Facade = CFacade;
 
     #[inline]

@@ -31,6 +31,7 @@ fn page(address: u64) -> u8 {
 
 // SAFETY: the explored machine's masks, CPUs and caches.
 unsafe impl Kernel<1> for CheckKernel {
+    const PREEMPTIBLE: bool = false;
     type Facade = CheckWorld;
 
     fn cpu(&self) -> CpuId {

@@ -16,6 +16,7 @@
 /// ```ignore
 /// unsafe impl Kernel<1> for Hooks {
 ///     shootdown_cpu::hooks!(processor);
+///     const PREEMPTIBLE: bool = false; // or true, with `pin` and `unpin`
 ///     fn cpu(&self) -> CpuId { this_cpu() }
 ///     fn send_ipi(&self, targets: &CpuMask<1>) { Controller.send(targets.iter().map(controller_id), IPI) }
 /// }

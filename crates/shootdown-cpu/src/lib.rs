@@ -7,6 +7,7 @@
 //! // SAFETY: `this_cpu` is right, nothing migrates, and all roots map the kernel alike.
 //! unsafe impl Kernel<1> for Hooks {
 //!     shootdown_cpu::hooks!(processor);
+//!     const PREEMPTIBLE: bool = false; // or true, with `pin` and `unpin`
 //!     fn cpu(&self) -> CpuId { this_cpu() }
 //!     fn send_ipi(&self, targets: &CpuMask<1>) { self.controller.send(targets.iter().map(controller_id), IPI) }
 //! }

@@ -222,6 +222,8 @@ impl<M: Mmu> Threads<M> {
 
 // SAFETY: a CPU is one host thread, interrupts are polled at safe points, and invalidations are its own table's.
 unsafe impl<M: Mmu, const W: usize> Kernel<W> for Threads<M> {
+    // A CPU is a thread, wherever the host runs that.
+    const PREEMPTIBLE: bool = false;
     type Facade = Host;
 
     fn cpu(&self) -> CpuId {

@@ -162,6 +162,7 @@ pub struct Hooks<const WEAK: u8>(&'static Machine<WEAK>);
 
 // SAFETY: a CPU is one thread of the model; masking keeps its interrupt out; caches are the model's.
 unsafe impl<const WEAK: u8> Kernel<1> for Hooks<WEAK> {
+    const PREEMPTIBLE: bool = false;
     type Facade = Loom<WEAK>;
 
     fn cpu(&self) -> CpuId {

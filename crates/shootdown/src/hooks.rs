@@ -1,6 +1,7 @@
 //! What the kernel implements: everything outside the engine, in one file.
 //!
-//! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature.
+//! [`Kernel`] has six required functions and one required constant; the rest have defaults that are right for a machine
+//! without the feature.
 //! Crate `shootdown-cpu` fills in those that only execute instructions; `examples/minimal-*` are kernels around them.
 //! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine; but
 //! [`unpin`](Kernel::unpin) may switch to another thread, which calls what it likes.
@@ -259,7 +260,7 @@ pub enum Demotion {
 
 /// The hooks. `W` is the number of 64-bit words in a CPU set: machines of up to `64 * W` CPUs.
 ///
-/// Required: [`cpu`](Kernel::cpu), [`interrupts_off`](Kernel::interrupts_off),
+/// Required: [`PREEMPTIBLE`](Kernel::PREEMPTIBLE), [`cpu`](Kernel::cpu), [`interrupts_off`](Kernel::interrupts_off),
 /// [`interrupts_restore`](Kernel::interrupts_restore), [`send_ipi`](Kernel::send_ipi),
 /// [`invalidate`](Kernel::invalidate), [`load_root`](Kernel::load_root).
 ///
@@ -269,6 +270,34 @@ pub enum Demotion {
 /// on this CPU (but NMI handlers, where the documentation of a call allows them), and a [`pin`](Kernel::pin) keeps its
 /// caller where it is. On this rests that a handler finds spaces alive, and that a frame that is proved free is free.
 pub unsafe trait Kernel<const W: usize>: Sync {
+    /// Whether a thread that is in one of the engine's calls can be preempted, or can go on on another CPU. It has no
+    /// default: an engine whose caller migrates unseen would invalidate on one CPU what it has to invalidate on
+    /// another.
+    ///
+    /// `false` for a kernel that never preempts its own code, or that makes these calls with interrupts off only.
+    /// `true` does not compile without [`pin`](Kernel::pin) and [`unpin`](Kernel::unpin):
+    ///
+    /// ```compile_fail
+    /// # use shootdown::*;
+    /// # struct MyKernel;
+    /// unsafe impl Kernel<1> for MyKernel {
+    ///     const PREEMPTIBLE: bool = true; // and no `pin`
+    ///     // ...
+    /// #     type Facade = Native;
+    /// #     fn cpu(&self) -> CpuId { 0 }
+    /// #     fn interrupts_off(&self) -> u64 { 0 }
+    /// #     fn interrupts_restore(&self, _saved: u64) {}
+    /// #     fn send_ipi(&self, _targets: &CpuMask<1>) {}
+    /// #     fn invalidate(&self, _what: Local) {}
+    /// #     fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
+    /// }
+    /// fn unmap(engine: &Engine<MyKernel, 1>, space: &Space<Native, 1>) {
+    ///     let _ = engine.flush(space, Range::page(0x1000));
+    /// }
+    /// # fn main() { let _: fn(&Engine<MyKernel, 1>, &Space<Native, 1>) = unmap; }
+    /// ```
+    const PREEMPTIBLE: bool;
+
     /// The policy, if it is fixed when the kernel is compiled: the compiler then removes what the policy does not use.
     /// [`Engine::new`](crate::Engine::new) must be given the same one. `None` if it is chosen at boot. What the
     /// [`Machine`](crate::Machine) can do is found at boot in either case.
@@ -385,13 +414,18 @@ pub unsafe trait Kernel<const W: usize>: Sync {
 
     /// Forbids migration and preemption until [`unpin`](Kernel::unpin). Nests. Under designs that spin it lasts until
     /// every target has answered (see [`Wait::Spin`](crate::Wait::Spin)); with preemptible waits until the interrupts
-    /// are sent.
+    /// are sent. Required where [`PREEMPTIBLE`](Kernel::PREEMPTIBLE) is true.
     #[inline]
-    fn pin(&self) {}
+    fn pin(&self) {
+        const { assert!(!Self::PREEMPTIBLE, "a preemptible kernel implements `pin`") };
+    }
 
     /// Ends one [`pin`](Kernel::pin). Ending the last one is where a preemption that fell due meanwhile takes place.
+    /// Required where [`PREEMPTIBLE`](Kernel::PREEMPTIBLE) is true.
     #[inline]
-    fn unpin(&self) {}
+    fn unpin(&self) {
+        const { assert!(!Self::PREEMPTIBLE, "a preemptible kernel implements `unpin`") };
+    }
 
     /// Monotonic time in nanoseconds; used for sampling windows, stuck reports, and, where reach is adaptive, to
     /// measure requests, which take a few hundred: steps of up to that length tell enough. Where they are so long that

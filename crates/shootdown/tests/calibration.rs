@@ -65,6 +65,7 @@ impl Timed {
 
 // SAFETY: one thread; no translations.
 unsafe impl Kernel<1> for &Timed {
+    const PREEMPTIBLE: bool = true;
     type Facade = Native;
     fn cpu(&self) -> usize {
         self.cpu.get()

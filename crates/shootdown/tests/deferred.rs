@@ -18,6 +18,7 @@ unsafe impl Sync for ByHand {}
 
 // SAFETY: one thread, which says which CPU it is; no translations.
 unsafe impl Kernel<1> for &ByHand {
+    const PREEMPTIBLE: bool = false;
     type Facade = Native;
     fn cpu(&self) -> usize {
         self.cpu.get()

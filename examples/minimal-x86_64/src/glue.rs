@@ -21,6 +21,7 @@ struct Hooks {
 // SAFETY: CPU numbers are fixed, nothing migrates, and both roots map the kernel alike and are never freed.
 unsafe impl Kernel<1> for Hooks {
     shootdown_cpu::hooks!(processor);
+    const PREEMPTIBLE: bool = false;
     const POLICY: Option<Policy> = Some(POLICY);
     fn cpu(&self) -> CpuId {
         // Two APIC ids: 0 and 1.

@@ -39,6 +39,7 @@ struct Hooks;
 
 // SAFETY: never run.
 unsafe impl Kernel<1> for Hooks {
+    const PREEMPTIBLE: bool = true;
     #[cfg(not(feature = "adaptive"))]
     const POLICY: Option<Policy> = Some(Policy::IPI);
     #[cfg(feature = "adaptive")]

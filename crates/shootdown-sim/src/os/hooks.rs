@@ -211,6 +211,7 @@ fn carried_out(result: Result<u32, HardwareFault>) -> u32 {
 
 // SAFETY: a simulated CPU is one coroutine; masks, pins and invalidations are those of the simulated machine.
 unsafe impl<const W: usize> Kernel<W> for SimKernel {
+    const PREEMPTIBLE: bool = true;
     type Facade = SimWorld;
 
     #[inline]

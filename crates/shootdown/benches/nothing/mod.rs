@@ -8,6 +8,7 @@ pub struct Nothing;
 
 // SAFETY: one CPU, no translations: there is nothing to keep coherent.
 unsafe impl Kernel<2> for Nothing {
+    const PREEMPTIBLE: bool = false;
     type Facade = Native;
     #[inline]
     fn cpu(&self) -> usize {

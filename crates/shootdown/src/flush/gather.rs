@@ -85,6 +85,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// # use shootdown::*;
     /// # struct MyKernel;
     /// # unsafe impl Kernel<1> for MyKernel {
+    /// #     const PREEMPTIBLE: bool = false;
     /// #     type Facade = Native;
     /// #     fn cpu(&self) -> CpuId { 0 }
     /// #     fn interrupts_off(&self) -> u64 { 0 }

@@ -86,6 +86,7 @@ unsafe impl Facade for World {
 
 // SAFETY: one thread, which says which CPU it is; no translations.
 unsafe impl<const W: usize> Kernel<W> for World {
+    const PREEMPTIBLE: bool = true;
     type Facade = World;
     fn cpu(&self) -> usize {
         CPU.get()

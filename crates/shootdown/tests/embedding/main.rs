@@ -46,6 +46,7 @@ unsafe impl Sync for Recorder {}
 
 // SAFETY: one thread, which says which CPU it is; no translations.
 unsafe impl Kernel<1> for &Recorder {
+    const PREEMPTIBLE: bool = true;
     type Facade = Native;
     fn cpu(&self) -> usize {
         self.cpu.get()

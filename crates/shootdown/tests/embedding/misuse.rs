@@ -119,6 +119,7 @@ struct Compiled;
 
 // SAFETY: one thread; no translations.
 unsafe impl Kernel<1> for Compiled {
+    const PREEMPTIBLE: bool = false;
     const POLICY: Option<Policy> = Some(Policy::IPI);
     type Facade = Native;
     fn cpu(&self) -> usize {

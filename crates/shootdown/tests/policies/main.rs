@@ -63,6 +63,7 @@ unsafe impl Sync for World {}
 
 // SAFETY: one thread, which says which CPU it is; no translations.
 unsafe impl Kernel<1> for &'static World {
+    const PREEMPTIBLE: bool = false;
     type Facade = Native;
     fn cpu(&self) -> usize {
         self.cpu.get()

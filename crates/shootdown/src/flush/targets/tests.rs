@@ -60,6 +60,7 @@ unsafe impl Facade for World {
 
 // SAFETY: one thread, no translations.
 unsafe impl Kernel<1> for World {
+    const PREEMPTIBLE: bool = false;
     type Facade = World;
     fn cpu(&self) -> usize {
         CPU.get()

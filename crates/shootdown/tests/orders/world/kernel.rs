@@ -114,6 +114,7 @@ unsafe impl Sync for Minding {}
 
 // SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
 unsafe impl Kernel<1> for &Minding {
+    const PREEMPTIBLE: bool = true;
     type Facade = Strict;
     fn cpu(&self) -> usize {
         HERE.get()
