@@ -1,24 +1,25 @@
 //! Sets of CPUs: [`CpuMask`], a plain value, and [`CpuSet`], a shared one.
 //!
-//! Both are `W` words of 64 CPUs. Up to 512 CPUs (eight words, one cache line) a scan reads the words; above, a summary
-//! of one byte-sized count per word says which words to read, so an empty machine of 8192 CPUs costs sixteen loads.
+//! Both are `W` words of 64 CPUs. Up to 512 CPUs (eight words, one cache line) a scan reads all words. Above that, a
+//! summary of one byte-sized count per word says which words to read, so an empty machine of 8192 CPUs costs sixteen
+//! loads.
 
 use crate::facade::{Facade, Word};
 use crate::hooks::CpuId;
 use core::sync::atomic::Ordering;
 
-/// Words up to which a scan reads every word: one cache line, 512 CPUs.
+/// Most words that a scan reads without a summary: one cache line, 512 CPUs.
 const FLAT_WORDS: usize = 8;
 
 /// A shared set of CPUs, for one space or for the online CPUs. Joining and leaving are full barriers.
 ///
-/// Above 512 CPUs a summary counts, per word, the CPUs that are in or about to be in. A joining CPU raises its count
-/// *before* it sets its bit and a leaving one lowers it *after* clearing, so a count of zero proves the word empty: no
-/// bit can be lost as it could with a summary *bit* that one CPU clears while another sets a leaf.
+/// Above 512 CPUs a summary counts, per word, the CPUs that are members or are about to join. A joining CPU raises its
+/// count *before* it sets its bit, and a leaving one lowers it *after* clearing, so a count of zero proves the word
+/// empty. A summary *bit* could be lost: one CPU clears it while another sets a bit in the leaf.
 #[repr(C, align(64))]
 pub struct CpuSet<F: Facade, const W: usize> {
     leaves: [F::U64; W],
-    /// One 8-bit count per leaf word, eight to a word; a CPU is counted once, so 64 at most. `W / 8` words are used.
+    /// One 8-bit count per leaf word, eight to a word. A CPU is counted once, so at most 64. `W / 8` words are used.
     counts: [F::U64; MAX_COUNT_WORDS],
 }
 
@@ -76,14 +77,14 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         }
     }
 
-    /// Whether `cpu` is in the set (acquire: what it did before it joined or left is known).
+    /// Whether `cpu` is in the set. Acquire: what the CPU did before it joined or left is visible.
     #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.leaves[cpu / 64].load(Ordering::Acquire) >> (cpu % 64) & 1 == 1
     }
 
-    /// Calls `visit` for every CPU in the set (acquire loads), in rising order. Not a snapshot: a CPU that joins or
-    /// leaves meanwhile may be seen or not.
+    /// Calls `visit` for every CPU in the set (acquire loads), in ascending order. Not a snapshot: a CPU that joins or
+    /// leaves concurrently may or may not be seen.
     #[inline]
     pub fn for_each(&self, visit: impl FnMut(CpuId)) {
         self.for_each_but(CpuId::MAX, visit);
@@ -97,8 +98,8 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         }
     }
 
-    /// For every 64 CPUs of which some are in the set, the number of the first, and a bit for each member but `cpu`.
-    /// Otherwise as [`for_each`](Self::for_each).
+    /// Calls `visit` for every group of 64 CPUs with members: the number of its first CPU, and a bit for each member
+    /// except `cpu`. Otherwise as [`for_each`](Self::for_each).
     #[inline(always)]
     pub(crate) fn words_but(&self, cpu: CpuId) -> impl Iterator<Item = (CpuId, u64)> {
         let (mut leaf, mut counts) = (0, 0);
@@ -124,8 +125,8 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         })
     }
 
-    /// Whether another CPU than `cpu` is in the set, or about to be, on a machine of `cpus` CPUs (acquire loads, none
-    /// beyond the first that is found, nor of words for CPUs that the machine does not have).
+    /// Whether a CPU other than `cpu` is in the set, or about to join, on a machine of `cpus` CPUs. Acquire loads;
+    /// stops at the first member found, and reads no words of CPUs that the machine does not have.
     #[inline]
     pub fn has_others(&self, cpu: CpuId, cpus: usize) -> bool {
         let (own, bit) = (cpu / 64, 1 << (cpu % 64));
@@ -145,11 +146,12 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         })
     }
 
-    /// Whether nobody is in the middle of joining or leaving, on a machine of `cpus` CPUs: CPUs that this CPU has seen
-    /// outside of the set have written to it for the last time. One acquire load for each 512 CPUs where it is empty;
-    /// none up to 512.
+    /// Whether no CPU is in the middle of joining or leaving, on a machine of `cpus` CPUs. CPUs that this CPU has seen
+    /// outside of the set have then written to it for the last time. Costs one acquire load for each 512 CPUs where the
+    /// set is empty, and none up to 512 CPUs.
     pub(crate) fn is_settled(&self, cpus: usize) -> bool {
-        // Count before leaf: who leaves in between is found in one of them. Relaxed: no older than it was seen before.
+        // Count before leaf: a CPU that leaves in between is found in one of them. Relaxed: no older than what was seen
+        // before.
         let settled = |(index, count): (usize, u64)| {
             let leaf = self.leaves.get(index).map_or(0, |leaf| leaf.load(Ordering::Relaxed));
             count & 0xFF == u64::from(leaf.count_ones())
@@ -179,7 +181,7 @@ impl<F: Facade, const W: usize> Default for CpuSet<F, W> {
     }
 }
 
-/// A set of CPUs as a plain value, for targets of one request. Lives on the stack: `8 * W` bytes.
+/// A set of CPUs as a plain value, such as the targets of one request. Lives on the stack: `8 * W` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuMask<const W: usize> {
     words: [u64; W],
@@ -189,7 +191,7 @@ impl<const W: usize> CpuMask<W> {
     /// The empty set.
     pub const EMPTY: Self = CpuMask { words: [0; W] };
 
-    /// CPUs that fit.
+    /// CPUs that the set can hold.
     pub const CAPACITY: usize = 64 * W;
 
     /// Adds `cpu`.
@@ -201,7 +203,7 @@ impl<const W: usize> CpuMask<W> {
         self.words[cpu / 64] |= 1 << (cpu % 64);
     }
 
-    /// Removes `cpu`; absent or out of range is not an error.
+    /// Removes `cpu`. An absent or out-of-range CPU is not an error.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
         if let Some(word) = self.words.get_mut(cpu / 64) {
@@ -215,11 +217,11 @@ impl<const W: usize> CpuMask<W> {
         self.words.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// How many CPUs.
+    /// Number of CPUs in the set.
     #[inline]
     pub fn len(&self) -> usize {
-        // Most often none or one; to count the bits of a word takes two dozen instructions where the processor has none
-        // for it. Apart, or the compiler makes one counting of both.
+        // Usually none or one. Counting the bits of a word takes two dozen instructions without a population-count
+        // instruction. A function of its own, because otherwise the compiler merges both countings.
         #[inline(never)]
         fn several(word: u64) -> usize {
             word.count_ones() as usize
@@ -231,7 +233,7 @@ impl<const W: usize> CpuMask<W> {
         self.words.iter().map(count).sum()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|&word| word == 0)
@@ -259,10 +261,10 @@ impl<const W: usize> CpuMask<W> {
         self.words
     }
 
-    /// The CPUs, in rising order.
+    /// The CPUs, in ascending order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        // By hand: chained adapters take three times the instructions for a set of one.
+        // Written by hand: chained adapters take three times the instructions for a set of one.
         let (mut index, mut word) = (0, self.words[0]);
         core::iter::from_fn(move || {
             while word == 0 {
@@ -275,7 +277,7 @@ impl<const W: usize> CpuMask<W> {
         })
     }
 
-    /// The CPUs, in rising order from `first` on and then those below it.
+    /// The CPUs, in ascending order from `first`, and then those below it.
     #[inline]
     pub fn iter_from(&self, first: CpuId) -> impl Iterator<Item = CpuId> + '_ {
         let above = self.iter().filter(move |&cpu| cpu >= first);
@@ -311,7 +313,7 @@ mod tests {
 
     #[test]
     fn of_two_that_come_or_go_at_once_none_is_lost() {
-        // Of one word of CPUs; another, whose count stands beside theirs, stays.
+        // Two members of one word join and leave. A third, whose count is in the same word, stays.
         let (one, other, stays) = (65, 66, 130);
         let changes = |set: &Set, cpu, joins| if joins { set.join(cpu) } else { set.leave(cpu) };
         for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -350,7 +352,7 @@ mod tests {
                     if !joins {
                         set.join(cpu);
                     }
-                    // The first operation is the look whether it is in; the last write settles it.
+                    // The first operation tests membership; the last write settles it.
                     let seen: &'static Cell<Option<bool>> = Box::leak(Box::new(Cell::new(None)));
                     interleave::after(operation, move || seen.set(Some(set.is_settled(CPUS))));
                     if joins {

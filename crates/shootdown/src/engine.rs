@@ -1,4 +1,4 @@
-//! The engine: what it owns, and how it is built. The calls are in the modules named for what they do.
+//! The engine: what it owns, and how it is built. Its calls are in modules named after what they do.
 
 use crate::adaptive::costs::CostWords;
 use crate::cpu::state::PerCpu;
@@ -12,12 +12,12 @@ use crate::tags::pool::TagPool;
 use crate::tags::rollover::RollOver;
 use core::sync::atomic::Ordering;
 
-/// Memory that the kernel supplies, for as long as the engine lives; it belongs to that engine alone.
+/// Memory that the kernel supplies for the lifetime of the engine. It belongs to that engine alone.
 pub struct Storage<'a, F: Facade> {
     /// One per CPU, indexed by CPU id.
     pub cpus: &'a mut [PerCpu<F>],
-    /// Bitmaps of system-wide tags: [`tag_words`] words of zero for the machine's `tag_limit`; may be empty where the
-    /// policy has per-CPU tags only.
+    /// Bitmaps of system-wide tags: [`tag_words`] zeroed words for the machine's `tag_limit`. May be empty if the
+    /// policy has only per-CPU tags.
     pub tags: &'a mut [F::U64],
 }
 
@@ -28,7 +28,7 @@ pub const fn tag_words(limit: u32) -> usize {
 
 /// TLB coherence for one machine.
 ///
-/// Built once, before the second CPU starts; then shared. `W` is the number of words in a CPU set.
+/// Built once, before the second CPU starts, and then shared. `W` is the number of words in a CPU set.
 pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) kernel: K,
     pub(crate) design: Design,
@@ -36,13 +36,13 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) kernel_root: Root,
     pub(crate) online: CpuSet<K::Facade, W>,
     pub(crate) next_space: CachePadded<<K::Facade as Facade>::U64>,
-    /// Kernel ranges have a generation and a log of their own.
+    /// Kernel ranges have their own generation and log.
     pub(crate) kernel_log: FlushLog<K::Facade>,
     pub(crate) tags: TagPool<'a, K::Facade>,
     pub(crate) rollover: RollOver<K::Facade>,
     /// CPUs in a walk from NMI context.
     pub(crate) nmi_walkers: CpuSet<K::Facade, W>,
-    /// Count of grace periods asked for.
+    /// Number of grace periods requested.
     pub(crate) grace: CachePadded<<K::Facade as Facade>::U64>,
     /// Epoch of deferred unmaps, from 1: CPUs flush for it at their ticks.
     pub(crate) deferral_epoch: CachePadded<<K::Facade as Facade>::U64>,
@@ -50,20 +50,26 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) tickless: CpuSet<K::Facade, W>,
     /// What each way of reaching other CPUs costs; read by `Reach::Adaptive` only.
     pub(crate) costs: CostWords<K::Facade>,
-    /// 1 after a promotion found no tag, until some space has given one up.
+    /// 1 after a promotion found no free tag, until a space gives one up.
     pub(crate) tag_shortage: CachePadded<<K::Facade as Facade>::U64>,
 }
 
 impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
-    /// An engine with every CPU off. `kernel_root` is the top table that maps the kernel only.
+    /// An engine with every CPU offline. `kernel_root` is the top table that maps only the kernel.
     ///
     /// # Panics
-    /// When the storage does not fit: no CPU, more CPUs than `64 * W`, too few tag words. When policy and machine do
-    /// not fit: slots outside 1 to [`MAX_SLOTS`](crate::MAX_SLOTS), a first tag of 0 (the kernel's root is loaded under
-    /// it), slots whose tags reach the end of tags (with split tags, the other half's), more tags than 65,536, a
-    /// sampling window of no length where spaces are promoted, sampling one in a number that is no power of two, a pool
-    /// of system-wide tags that does not exceed the number of CPUs (C4 could not be kept). When the policy is another
-    /// than [`Kernel::POLICY`].
+    /// If the storage does not fit: no CPU, more CPUs than `64 * W`, or too few tag words.
+    ///
+    /// If policy and machine do not fit:
+    /// * slots outside 1 to [`MAX_SLOTS`](crate::MAX_SLOTS);
+    /// * a first tag of 0, because the kernel's root is loaded under it;
+    /// * slots whose tags reach the end of tags (with split tags, the other half's);
+    /// * more tags than 65,536;
+    /// * a sampling window of length 0 where spaces are promoted;
+    /// * a sampling rate that is not a power of two;
+    /// * a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
+    ///
+    /// If the policy differs from [`Kernel::POLICY`].
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
         assert!(
             K::POLICY.is_none_or(|compiled| compiled == design.policy),
@@ -99,7 +105,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
     }
 
-    /// What the kernel chose.
+    /// The kernel's policy.
     #[inline(always)]
     pub fn policy(&self) -> &Policy {
         match const { &K::POLICY } {
@@ -108,13 +114,13 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
     }
 
-    /// What the machine can do.
+    /// The limits and errata of the machine.
     #[inline(always)]
     pub fn machine(&self) -> &Machine {
         &self.design.machine
     }
 
-    /// How spaces get tags: as the policy says, where the machine has any.
+    /// How spaces get tags: as the policy says, if the machine has tags.
     #[inline(always)]
     pub(crate) fn tags(&self) -> Tags {
         tags_on(self.policy(), self.machine())
@@ -125,14 +131,14 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         &self.kernel
     }
 
-    /// CPUs that are on, as they are found one after the other. Any context.
+    /// The online CPUs, read one after the other. Any context.
     pub fn online(&self) -> CpuMask<W> {
         let mut online = CpuMask::EMPTY;
         self.online.for_each(|cpu| online.insert(cpu));
         online
     }
 
-    /// A new address space with `root` as its top table. Any context. It gets no tag before it is first loaded.
+    /// A new address space with `root` as its top table. Any context. It gets no tag until it is first loaded.
     pub fn space(&self, root: Root) -> Space<K::Facade, W> {
         Space::new(self.next_space.0.fetch_add_full(1), root)
     }
@@ -156,14 +162,14 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
     }
 
-    /// The tag mode of a space (acquire). A flush reads it *after* its increment of the generation; pairs with the full
+    /// The tag mode of a space (acquire). A flush reads it *after* it increments the generation. Pairs with the full
     /// compare-exchange that publishes a promotion.
     #[inline]
     pub(crate) fn mode(&self, space: &Space<K::Facade, W>) -> Mode {
         self.unpack_mode(space.mode.0.load(Ordering::Acquire))
     }
 
-    /// The mode in a space's word. With a policy fixed at compile time, modes that it never uses are compiled away.
+    /// The mode in a space's word. With a policy fixed at compile time, the compiler removes modes that it never uses.
     #[inline]
     pub(crate) fn unpack_mode(&self, word: u64) -> Mode {
         let Some(policy) = (const { &K::POLICY }) else {
@@ -177,7 +183,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
     }
 
-    /// The tags to treat for `tag`: itself, and the user half when tags are split (regression 30).
+    /// The tags to invalidate for `tag`: the tag itself, and the user half if tags are split (regression 30).
     #[inline]
     pub(crate) fn halves(&self, tag: Tag) -> impl Iterator<Item = Tag> + use<K, W> {
         [Some(tag), self.user_half(tag)].into_iter().flatten()
@@ -190,7 +196,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     }
 }
 
-/// Proof that migration is pinned, and to which CPU.
+/// Proof that migration is pinned, and on which CPU.
 pub(crate) struct Pinned<'k, K: Kernel<W>, const W: usize> {
     kernel: &'k K,
     pub(crate) cpu: CpuId,

@@ -1,10 +1,10 @@
-//! What the kernel implements: everything outside the engine, in one file.
+//! The hooks that the kernel implements: everything outside the engine, in one file.
 //!
-//! [`Kernel`] has six required functions and one required constant; the rest have defaults that are right for a machine
-//! without the feature.
-//! Crate `shootdown-cpu` fills in those that only execute instructions; `examples/minimal-*` are kernels around them.
-//! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine; but
-//! [`unpin`](Kernel::unpin) may switch to another thread, which calls what it likes.
+//! [`Kernel`] has six required functions and one required constant. The other functions have defaults that are right for
+//! a machine without the feature. The crate `shootdown-cpu` provides those that only execute instructions;
+//! `examples/minimal-*` are kernels around them. Each hook states when it is called and in which context. None may
+//! allocate, take a lock, or call back into the engine, with one exception: [`unpin`](Kernel::unpin) may switch to
+//! another thread, which may call anything.
 
 use crate::adaptive::costs::Costs;
 use crate::cpuset::CpuMask;
@@ -12,44 +12,45 @@ use crate::design::Policy;
 use crate::facade::Facade;
 use crate::range::{Range, Stride};
 
-/// The number of a CPU, from 0, dense. Not an APIC id: translating is the implementation's job (regression 19).
+/// The number of a CPU, from 0, dense. Not an APIC id: the implementation translates (regression 19).
 pub type CpuId = usize;
 
 /// A hardware tag: PCID on x86 (12 bits), ASID on Arm and RISC-V (8 or 16 bits).
 ///
-/// On a machine without tags it is always 0 and means what is loaded. Hooks may ignore it: a page goes by INVLPG, a
-/// whole tag by a MOV to CR3, and both by SFENCE.VMA with rs2 `x0`.
+/// On a machine without tags it is always 0 and means what is loaded. Hooks may ignore it: INVLPG for a page, a MOV to
+/// CR3 for a whole tag, SFENCE.VMA with rs2 `x0` for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag(pub u16);
 
-/// What a root register holds: the physical address of the top table, opaque to the engine.
+/// The value of a root register: the physical address of the top table, opaque to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Root(pub u64);
 
 /// One local invalidation. [`Kernel::invalidate`] says when it has to be complete.
 ///
 /// `stride` is the distance between the addresses that are invalidated: the smallest page of the range, not the size of
-/// the page at each address. A larger page may be cached there. Derive no level hint from it: on Arm leave TTL unknown,
-/// because an invalidation with a wrong level may do nothing.
+/// the page at each address. A larger page may be cached there, so do not derive a level hint from it. On Arm leave TTL
+/// unknown, because an invalidation with a wrong level may do nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Local {
-    /// The translation of one page of `stride` at `address` under `tag`, together with every paging-structure entry of
-    /// that tag on the way to it (INVLPG when the tag is loaded, INVPCID type 0 when not; Arm VAE1).
+    /// The translation of one page of `stride` at `address` under `tag`, and every paging-structure-cache entry of that
+    /// tag for that address (INVLPG if the tag is loaded, INVPCID type 0 if not; Arm VAE1).
     Page {
         /// First byte of the page.
         address: u64,
         /// The smallest page of the range; see above.
         stride: Stride,
-        /// The tag whose entry goes.
+        /// The tag whose entry is invalidated.
         tag: Tag,
-        /// Only the leaf need go: no table page is being freed (Arm VALE1). Removing more is allowed.
+        /// Only the leaf must be invalidated: no page-table page is being freed (Arm VALE1). Invalidating more is
+        /// allowed.
         leaf_only: bool,
     },
     /// Every non-global entry under `tag`, paging-structure entries included (INVPCID type 1, ASIDE1).
     Tag(Tag),
-    /// The leaf translation of one kernel page under every tag (INVLPG of a global mapping, VAALE1). Asked for only
-    /// where kernel mappings are global or the loaded tag is treated besides, and never when kernel table pages are
-    /// freed: INVLPG leaves paging-structure entries of tags that are not loaded.
+    /// The leaf translation of one kernel page under every tag (INVLPG of a global mapping, VAALE1). Used only where
+    /// kernel mappings are global or the loaded tag is invalidated as well. Never used when kernel page-table pages are
+    /// freed: INVLPG leaves the paging-structure-cache entries of tags that are not loaded.
     Kernel {
         /// First byte of the page.
         address: u64,
@@ -60,9 +61,10 @@ pub enum Local {
     All,
 }
 
-/// One broadcast invalidation: reaches every CPU of the machine, asynchronously until [`Kernel::broadcast_sync`].
+/// One broadcast invalidation. It reaches every CPU of the machine, and is asynchronous until
+/// [`Kernel::broadcast_sync`].
 ///
-/// `stride` as in [`Local`]: no level hint follows from it.
+/// `stride` as in [`Local`]: no level hint may be derived from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broadcast {
     /// `count` pages of `stride` from `address` under `tag`; `count` is at most the limit for that stride.
@@ -71,35 +73,35 @@ pub enum Broadcast {
         address: u64,
         /// Distance between the pages; see above.
         stride: Stride,
-        /// How many pages, from 1 (not "extra pages": the encoder subtracts).
+        /// Number of pages, from 1 (not "extra pages": the encoder subtracts).
         count: u32,
-        /// The tag whose entries go.
+        /// The tag whose entries are invalidated.
         tag: Tag,
-        /// Only leaves need go (INVLPGB "final translation only").
+        /// Only leaves must be invalidated (INVLPGB "final translation only").
         leaf_only: bool,
     },
     /// Every non-global entry under `tag`.
     Tag(Tag),
-    /// `count` pages under every tag, global entries and the paging-structure entries on the way included (INVLPGB
-    /// without a valid PCID, "final translation only" clear): kernel pages, and where reach is adaptive user pages of a
-    /// space without a system-wide tag.
+    /// `count` pages under every tag, including global entries and the paging-structure-cache entries for these
+    /// addresses (INVLPGB without a valid PCID, "final translation only" clear). For kernel pages and, where reach is
+    /// adaptive, for user pages of a space without a system-wide tag.
     Kernel {
         /// First byte of the first page.
         address: u64,
         /// Distance between the pages; see above.
         stride: Stride,
-        /// How many pages, from 1.
+        /// Number of pages, from 1.
         count: u32,
     },
-    /// Every non-global entry under every tag. Arm and the firmware of RISC-V have no such form: global entries go too
-    /// (VMALLE1IS, a remote fence without ASID).
+    /// Every non-global entry under every tag. Arm and the firmware of RISC-V have no such form and invalidate global
+    /// entries as well (VMALLE1IS, a remote fence without ASID).
     NonGlobal,
     /// Everything, global entries included.
     All,
 }
 
-/// What the broadcast hardware can do. Read from CPUID once it is known; until then the kernel reports `None`
-/// (regression 4: a count of 0 read before CPUID made an early flush loop for ever).
+/// The limits of the broadcast hardware. Read from CPUID once it is known; until then the kernel reports `None`
+/// (regression 4: a count of 0 read before CPUID made an early flush loop forever).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BroadcastLimits {
     /// Most 4 KiB pages in one instruction, at least 1 (CPUID 8000_0008 EDX\[15:0\] + 1).
@@ -108,33 +110,33 @@ pub struct BroadcastLimits {
     pub max_large_pages: u32,
 }
 
-/// A CPU that did not answer in time (C7). The wait goes on after the report: it never gives up and frees.
+/// Reports a CPU that did not answer in time (C7). The wait continues after the report: it never gives up and frees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stuck {
-    /// Who waits.
+    /// The CPU that waits.
     pub waiter: CpuId,
-    /// Who has not answered.
+    /// The CPU that has not answered.
     pub target: CpuId,
-    /// Space whose flush is waited for, 0 for kernel ranges and batches.
+    /// Space whose flush is waited for; 0 for kernel ranges and batches.
     pub space: u64,
-    /// Generation asked for, 0 when the request has none.
+    /// Generation requested; 0 if the request has none.
     pub generation: u64,
 }
 
-/// What TLBs that belong to no CPU are told.
+/// A notification for TLBs that belong to no CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secondary {
-    /// Entries in this range were withdrawn: their translations go, and with [`Range::tables`] every cached link to a
-    /// table page on the way to them.
+    /// Entries in this range were withdrawn: invalidate their translations and, with [`Range::tables`], every cached
+    /// pointer to a page-table page for these addresses.
     Flush(Range),
-    /// The space ends: its translations go, and nobody may walk its tables any more.
+    /// The space ends: invalidate its translations. Its tables may not be walked any more.
     End,
 }
 
 /// A way of reaching other CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// None had to be reached.
+    /// No other CPU had to be reached.
     Local,
     /// By interrupts.
     Interrupts,
@@ -142,25 +144,25 @@ pub enum Way {
     Broadcast,
 }
 
-/// What became of one thing that another CPU asked of this one.
+/// How a CPU carried out a request from another CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Translations were invalidated.
     Flushed,
-    /// The space is loaded, and had been caught up with already.
+    /// The space is loaded, and had already caught up.
     Current,
-    /// The space was loaded lazily, or was in the way, and has been unloaded.
+    /// The space was loaded in lazy TLB mode, or had to give way, and has been unloaded.
     Unloaded,
     /// The space is not loaded here.
     Elsewhere,
 }
 
-/// What the engine did, for statistics and timelines. Called only when something noteworthy happened.
+/// Engine events, for statistics and timelines. Reported only when something noteworthy happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A flush was served without any other CPU.
+    /// A flush needed no other CPU.
     LocalOnly,
-    /// A flush interrupted this many CPUs (those already poked are not counted).
+    /// A flush interrupted this many CPUs. CPUs with an interrupt already pending are not counted.
     Interrupted {
         /// CPUs that needed an interrupt.
         sent: u32,
@@ -172,7 +174,7 @@ pub enum Event {
         /// Instructions before the synchronising one.
         instructions: u32,
     },
-    /// An unmap was deferred: it interrupted nobody, and this many frames wait.
+    /// An unmap was deferred: it interrupted no CPU, and this many frames wait.
     Deferred {
         /// Frames in quarantine.
         frames: u32,
@@ -185,11 +187,11 @@ pub enum Event {
     CaughtUpWhole,
     /// A space was promoted to a system-wide tag.
     Promoted,
-    /// A space should have been promoted but no tag was free.
+    /// A space should have been promoted, but no tag was free.
     TagsExhausted,
     /// System-wide tags rolled over.
     RollOver,
-    /// A space changed between registered and published walks.
+    /// A space changed between registered (sticky) and published (precise) walks.
     WalksChanged,
     /// Costs were measured at start.
     Calibrated(Costs),
@@ -197,21 +199,21 @@ pub enum Event {
     Chose {
         /// The way taken.
         way: Way,
-        /// Other CPUs concerned.
+        /// Number of other CPUs.
         targets: u32,
     },
     /// A timed request: one in [`sample_one_in`](crate::Policy::sample_one_in).
     Measured {
         /// The way it went.
         way: Way,
-        /// Other CPUs concerned; 0 for a broadcast.
+        /// Number of other CPUs; 0 for a broadcast.
         targets: u32,
-        /// What the requester was expected to spend, ns.
+        /// Expected time of the requester, ns.
         expected_ns: u64,
-        /// What it spent, ns.
+        /// Measured time of the requester, ns.
         took_ns: u64,
     },
-    /// Corrected costs moved the number of other CPUs from which on a request is broadcast.
+    /// Corrected costs moved the number of other CPUs at which requests are broadcast.
     ThresholdMoved {
         /// Before.
         from: u64,
@@ -219,26 +221,26 @@ pub enum Event {
         to: u64,
         /// The number of other CPUs whose costs decided.
         targets: u64,
-        /// What interrupting so many is expected to cost the machine, ns.
+        /// Expected cost to the machine of interrupting that many, ns.
         interrupts_ns: u64,
-        /// What a broadcast is expected to cost it, ns.
+        /// Expected cost to the machine of a broadcast, ns.
         broadcast_ns: u64,
     },
-    /// A space that was found active on `active` CPUs is worth a system-wide tag.
+    /// A space that was found active on `active` CPUs should get a system-wide tag.
     Promoting {
-        /// CPUs it is active on, at least.
+        /// CPUs on which it is active, at least.
         active: u32,
-        /// Where worth is by cost: what a request is expected to cost without a tag, and with one; ns.
+        /// Where cost decides: expected cost of a request without a tag, and with one; ns.
         costs: Option<(u64, u64)>,
     },
     /// A space begins to give up its system-wide tag.
     Demoting {
-        /// CPUs it is active on.
+        /// CPUs on which it is active.
         active: u32,
         /// Why.
         reason: Demotion,
     },
-    /// A space is back on per-CPU tags, its tag free.
+    /// A space is back on per-CPU tags, and its tag is free.
     Demoted,
 }
 
@@ -247,9 +249,9 @@ pub enum Event {
 pub enum Demotion {
     /// It is active on few CPUs.
     Shrunk,
-    /// It is active on few CPUs, and others want its tag.
+    /// It is active on few CPUs, and other spaces need its tag.
     TagsShort,
-    /// Its requests are expected to cost less `without` a tag than they do `with` it; ns.
+    /// Its requests are expected to cost less `without` a tag than `with` it; ns.
     BroadcastCost {
         /// By interrupts, and by CPUs that catch up.
         without: u64,
@@ -265,16 +267,16 @@ pub enum Demotion {
 /// [`invalidate`](Kernel::invalidate), [`load_root`](Kernel::load_root).
 ///
 /// # Safety
-/// Each hook does what it says. In particular: no two CPUs have the same [`cpu`](Kernel::cpu) at the same time, between
-/// [`interrupts_off`](Kernel::interrupts_off) and [`interrupts_restore`](Kernel::interrupts_restore) nobody else runs
-/// on this CPU (but NMI handlers, where the documentation of a call allows them), and a [`pin`](Kernel::pin) keeps its
-/// caller where it is. On this rests that a handler finds spaces alive, and that a frame that is proved free is free.
+/// Each hook does what it says. In particular: no two CPUs have the same [`cpu`](Kernel::cpu) at the same time. Between
+/// [`interrupts_off`](Kernel::interrupts_off) and [`interrupts_restore`](Kernel::interrupts_restore) no other code runs
+/// on this CPU, except NMI handlers where the documentation of a call allows them. A [`pin`](Kernel::pin) prevents
+/// migration of its caller. The engine relies on this: handlers find spaces alive, and a frame that is proved free is
+/// free.
 pub unsafe trait Kernel<const W: usize>: Sync {
-    /// Whether a thread that is in one of the engine's calls can be preempted, or can go on on another CPU. It has no
-    /// default: an engine whose caller migrates unseen would invalidate on one CPU what it has to invalidate on
-    /// another.
+    /// Whether a thread inside an engine call can be preempted or can migrate. There is no default: if a caller
+    /// migrates unnoticed, the engine invalidates on the wrong CPU.
     ///
-    /// `false` for a kernel that never preempts its own code, or that makes these calls with interrupts off only.
+    /// `false` for a kernel that never preempts its own code, or that makes these calls only with interrupts off.
     /// `true` does not compile without [`pin`](Kernel::pin) and [`unpin`](Kernel::unpin):
     ///
     /// ```compile_fail
@@ -299,16 +301,16 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     const PREEMPTIBLE: bool;
 
     /// The policy, if it is fixed when the kernel is compiled: the compiler then removes what the policy does not use.
-    /// [`Engine::new`](crate::Engine::new) must be given the same one. `None` if it is chosen at boot. What the
-    /// [`Machine`](crate::Machine) can do is found at boot in either case.
+    /// [`Engine::new`](crate::Engine::new) must receive the same one. `None` if it is chosen at boot. The
+    /// [`Machine`](crate::Machine) is detected at boot in either case.
     const POLICY: Option<Policy> = None;
 
-    /// The world whose atomics the engine uses.
+    /// The facade whose atomics the engine uses.
     type Facade: Facade;
 
-    /// The CPU this runs on. Called with interrupts off or migration pinned, so the answer stays true; and by waiters
-    /// that may migrate, to which an answer that was true a moment ago is good enough. Also in NMI context, where a
-    /// call may be made there.
+    /// The CPU on which this runs. Called with interrupts off or migration pinned, so the answer stays true. Waiters
+    /// that may migrate call it too; for them a slightly outdated answer is good enough. Also called in NMI context, by
+    /// calls that are allowed there.
     fn cpu(&self) -> CpuId;
 
     /// Masks interrupts on this CPU; returns what [`interrupts_restore`](Kernel::interrupts_restore) needs.
@@ -317,102 +319,100 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// Restores the mask that [`interrupts_off`](Kernel::interrupts_off) returned.
     fn interrupts_restore(&self, saved: u64);
 
-    /// Whether interrupts are off on this CPU. `true` is always right; `false` lets a policy with
+    /// Whether interrupts are off on this CPU. `true` is always correct. `false` lets a policy with
     /// [`Wait::Spin`](crate::Wait::Spin) or [`Wait::Preemptible`](crate::Wait::Preemptible) leave requests to an
-    /// interrupt, which must then come although the CPU waits. Asked once for each wait.
+    /// interrupt, which must then arrive although the CPU waits. Called once for each wait.
     #[inline]
     fn interrupts_are_off(&self) -> bool {
         true
     }
 
     /// Raises the shootdown interrupt, which carries no payload, on every CPU in `targets` (never the sender). Their
-    /// handlers must acknowledge it at its controller and then call `Engine::on_ipi`. Called pinned; may be called with
-    /// interrupts on or off. A target may have gone off meanwhile: nobody waits for it then. What this CPU wrote before
-    /// the call must be seen by the handlers ([`before_ipi`](Facade::before_ipi) was called): in the x2APIC mode of
-    /// x86, whose sending write is no store, that takes `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC
-    /// mode").
+    /// handlers must acknowledge it at its controller and then call `Engine::on_ipi`. Called pinned, with interrupts on
+    /// or off. A target may have gone offline since; it is then not waited for. The handlers must see what this CPU
+    /// wrote before the call ([`before_ipi`](Facade::before_ipi) was called). In the x2APIC mode of x86, where the ICR
+    /// write is not a store, that takes `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC mode").
     fn send_ipi(&self, targets: &CpuMask<W>);
 
-    /// Carries out one local invalidation: complete on return, or at the latest when [`local_sync`](Kernel::local_sync)
-    /// on the same CPU returns. Called pinned or with interrupts off.
+    /// Carries out one local invalidation. It is complete on return, or at the latest when
+    /// [`local_sync`](Kernel::local_sync) on the same CPU returns. Called pinned or with interrupts off.
     fn invalidate(&self, what: Local);
 
-    /// Waits until the local invalidations of this CPU are complete, and what it runs afterwards sees them: for
+    /// Waits until the local invalidations of this CPU are complete and visible to the code that follows. For
     /// processors whose invalidations are asynchronous (Arm `dsb nsh; isb`, RISC-V with Svinval `sfence.inval.ir`), so
-    /// that many share one wait. Called after every group of [`invalidate`](Kernel::invalidate), before anybody is told
-    /// that they are done; on the same CPU, pinned or with interrupts off. Nothing to do where each is complete on
+    /// that many share one wait. Called after every group of [`invalidate`](Kernel::invalidate), before their
+    /// completion is reported; on the same CPU, pinned or with interrupts off. Nothing to do where each is complete on
     /// return (x86, SFENCE.VMA).
     #[inline]
     fn local_sync(&self) {}
 
-    /// Loads `root` under `tag`. With `keep`, entries under the tag survive (x86 NOFLUSH); without, every non-global
-    /// entry under the tag is gone, links too, before the processor can walk under the tag even once: as MOV to CR3
-    /// does in one step. Where loading and invalidating are two instructions, nothing may be walked by in between:
-    /// leave the tag first for one that maps nothing, invalidate, wait until that is complete, and load then (Arm: a
-    /// reserved TTBR0 with ISB, TLBI ASIDE1, DSB NSH, then the root with ISB).
+    /// Loads `root` under `tag`. With `keep`, entries under the tag survive (x86 NOFLUSH). Without, every non-global
+    /// entry under the tag, including paging-structure-cache entries, is gone before the processor can walk under the
+    /// tag even once. MOV to CR3 does both in one step. Where loading and invalidating are two instructions, no walk
+    /// may happen between them. First switch to a tag that maps nothing, invalidate, wait for completion, and load then
+    /// (Arm: a reserved TTBR0 with ISB, TLBI ASIDE1, DSB NSH, then the root with ISB).
     ///
-    /// When it returns no walk by the root before is under way any more, and what is filled from now on is filled by
-    /// this one. Table pages of the old space are freed without asking this CPU from then on (C3), and a walk may read
-    /// them, or write accessed and dirty bits there. On Arm that takes ISB and then DSB NSH: an ISB does not wait for
-    /// walks (Arm ARM, R_LFHQG). On RISC-V a write of satp flushes nothing, and nothing says when walks that have begun
-    /// end: an SFENCE.VMA after it names the ASID that is left, unless harts end walks there.
+    /// When it returns, no walk by the previous root is in progress, and later fills use this root. From then on
+    /// page-table pages of the old space are freed without a request to this CPU (C3), and a walk could read them, or
+    /// write accessed and dirty bits there. On Arm that takes ISB and then DSB NSH: an ISB does not wait for walks (Arm
+    /// ARM, R_LFHQG). On RISC-V a write of satp flushes nothing, and the specification does not say when walks in
+    /// progress end. An SFENCE.VMA after it must name the ASID that is left, unless the harts end walks there.
     ///
     /// On a machine without tags ([`Machine::NO_TAGS`](crate::Machine::NO_TAGS)) `tag` is always 0 and `keep` always
-    /// false: every non-global entry of this CPU goes. A MOV to CR3 with CR4.PCIDE clear does that by itself. A write
-    /// of satp does not: an SFENCE.VMA with rs1 and rs2 `x0` must follow it.
+    /// false: every non-global entry of this CPU is invalidated. A MOV to CR3 with CR4.PCIDE clear does that by itself.
+    /// A write of satp does not: an SFENCE.VMA with rs1 and rs2 `x0` must follow it.
     ///
-    /// Called with interrupts off, from whatever switches, ends laziness, serves requests or retires a space.
+    /// Called with interrupts off, from calls that switch, leave lazy TLB mode, serve requests or retire a space.
     fn load_root(&self, root: Root, tag: Tag, keep: bool);
 
-    /// What the broadcast hardware can do, `None` when there is none.
+    /// The limits of the broadcast hardware; `None` if there is none.
     #[inline]
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         None
     }
 
-    /// Whether a broadcast is carried out by interrupting every other CPU, as the firmware of RISC-V does (SBI RFENCE):
-    /// then it takes time from CPUs that run something else, which the clock of the requester does not see. Any
-    /// context.
+    /// Whether a broadcast is carried out by interrupting every other CPU, as the firmware of RISC-V does (SBI RFENCE).
+    /// It then takes time from CPUs that run something else, which the requester's clock does not see. Any context.
     #[inline]
     fn broadcast_interrupts(&self) -> bool {
         false
     }
 
-    /// Whether broadcasts are *aimed* at CPUs, as the remote actions of Intel processors are ([`Rar`](crate::Rar)):
-    /// then those under one tag go by [`broadcast_to`](Kernel::broadcast_to), to CPUs that may hold entries under it,
-    /// and pages under every tag, which no action names, are asked for with kernel pages only ([`Broadcast::Kernel`];
-    /// to invalidate more is right). Any context; always the same answer.
+    /// Whether broadcasts are *targeted* at CPUs, as the remote actions of Intel processors are ([`Rar`](crate::Rar)).
+    /// Those under one tag then go through [`broadcast_to`](Kernel::broadcast_to), to CPUs that may hold entries under
+    /// it. Pages under every tag, which no action names, are requested only as kernel pages ([`Broadcast::Kernel`];
+    /// invalidating more is correct). Any context; the answer never changes.
     #[inline]
     fn broadcast_is_targeted(&self) -> bool {
         false
     }
 
-    /// As [`broadcast`](Kernel::broadcast), to `targets` only, which were online a moment ago and are never this CPU.
-    /// Called pinned, only where broadcasts are aimed. One that goes off need not be waited for: it flushes everything
-    /// before it is on again.
+    /// As [`broadcast`](Kernel::broadcast), only to `targets`, which were recently online and never include this CPU.
+    /// Called pinned, only where broadcasts are targeted. A target that goes offline need not be waited for: it flushes
+    /// everything before it is online again.
     fn broadcast_to(&self, _targets: &CpuMask<W>, what: Broadcast) {
         self.broadcast(what);
     }
 
-    /// Issues one broadcast invalidation. Asynchronous. Called pinned, only when limits were given. Where it can be
-    /// refused (SBI returns an error) a refusal has flushed nothing: the hook then has every CPU flush everything by
-    /// the kernel's own interrupt, and waits (`shootdown_cpu::FlushByIpi`).
+    /// Issues one broadcast invalidation. Asynchronous. Called pinned, only where there are limits. A refused broadcast
+    /// (SBI can return an error) has flushed nothing. The hook must then make every CPU flush everything by the
+    /// kernel's own interrupt, and wait (`shootdown_cpu::FlushByIpi`).
     fn broadcast(&self, _what: Broadcast) {
         unreachable!("broadcast() called on a kernel that reports no broadcast limits")
     }
 
-    /// Waits until every broadcast *issued by this CPU* is complete everywhere, and with it every access elsewhere
-    /// under what was invalidated. Called pinned, on the issuing CPU.
+    /// Waits until every broadcast *issued by this CPU* is complete everywhere, and with it every access by other CPUs
+    /// through the invalidated translations. Called pinned, on the issuing CPU.
     ///
-    /// It is not told whether kernel addresses were among them: on Arm an ISB follows the DSB in any case, without
-    /// which this CPU may use what it has fetched by an old translation of them.
+    /// The hook does not know whether kernel addresses were among them. On Arm an ISB therefore always follows the DSB;
+    /// without it this CPU may execute instructions that it fetched through an old translation.
     ///
     /// A full barrier stands either here, as in Arm's `dsb ish`, or in [`publish_tables`](Facade::publish_tables).
     fn broadcast_sync(&self) {
         unreachable!("broadcast_sync() called on a kernel that reports no broadcast limits")
     }
 
-    /// Forbids migration and preemption until [`unpin`](Kernel::unpin). Nests. Under designs that spin it lasts until
+    /// Forbids migration and preemption until [`unpin`](Kernel::unpin). Nests. With waits that spin it lasts until
     /// every target has answered (see [`Wait::Spin`](crate::Wait::Spin)); with preemptible waits until the interrupts
     /// are sent. Required where [`PREEMPTIBLE`](Kernel::PREEMPTIBLE) is true.
     #[inline]
@@ -420,53 +420,53 @@ pub unsafe trait Kernel<const W: usize>: Sync {
         const { assert!(!Self::PREEMPTIBLE, "a preemptible kernel implements `pin`") };
     }
 
-    /// Ends one [`pin`](Kernel::pin). Ending the last one is where a preemption that fell due meanwhile takes place.
-    /// Required where [`PREEMPTIBLE`](Kernel::PREEMPTIBLE) is true.
+    /// Ends one [`pin`](Kernel::pin). Ending the last one is where a preemption that became due takes place. Required
+    /// where [`PREEMPTIBLE`](Kernel::PREEMPTIBLE) is true.
     #[inline]
     fn unpin(&self) {
         const { assert!(!Self::PREEMPTIBLE, "a preemptible kernel implements `unpin`") };
     }
 
-    /// Monotonic time in nanoseconds; used for sampling windows, stuck reports, and, where reach is adaptive, to
-    /// measure requests, which take a few hundred: steps of up to that length tell enough. Where they are so long that
-    /// [`calibrate`](crate::Engine::calibrate) can tell nothing (a tick of milliseconds), costs stay what they are
-    /// assumed to be. A constant disables the reports, and leaves promotion to the CPUs whose window it happens to be
+    /// Monotonic time in nanoseconds. Used for sampling windows, for stuck reports and, where reach is adaptive, to
+    /// time requests. Requests take a few hundred nanoseconds, so steps up to that length are fine enough. If
+    /// [`calibrate`](crate::Engine::calibrate) cannot resolve anything (a tick of milliseconds), costs keep their
+    /// assumed values. A constant disables the reports, and leaves promotion to the CPUs whose window that time selects
     /// (with 0, every 32nd from CPU 0).
     #[inline]
     fn now_ns(&self) -> u64 {
         0
     }
 
-    /// Asks the hypervisor to flush everything under every tag of virtual CPU `cpu`, links to tables included, before
-    /// that runs again. True when it will, because the CPU is descheduled: then the CPU is neither interrupted nor
-    /// waited for. False when it runs, or perhaps does.
+    /// Asks the hypervisor to flush everything under every tag of virtual CPU `cpu`, paging-structure-cache entries
+    /// included, before that CPU runs again. Returns true if it will, because the CPU is descheduled: the CPU is then
+    /// neither interrupted nor waited for. Returns false if the CPU runs, or may run.
     ///
-    /// To find it descheduled and to leave the request must be one atomic step, against which the entry is atomic too
-    /// (KVM: a compare-exchange of "preempted" for "preempted, flush"; at entry an exchange for 0). A query followed by
-    /// a store loses the request to an entry between the two (CVE-2019-3016). Called pinned, after the entry writes and
-    /// a full barrier, and never where table pages are freed or lockless walks are concerned: a CPU may be descheduled
-    /// in the middle of a walk. Asking without need costs a flush and is right.
+    /// Testing that it is descheduled and leaving the request must be one atomic step, and the entry must be atomic
+    /// against it (KVM: a compare-exchange of "preempted" for "preempted, flush"; at entry an exchange for 0). A query
+    /// followed by a store loses the request to an entry between the two (CVE-2019-3016). Called pinned, after the
+    /// entry writes and a full barrier. Never called where page-table pages are freed or lockless walks are concerned:
+    /// a CPU may be descheduled in the middle of a walk. An unnecessary request costs a flush and is correct.
     #[inline]
     fn flush_at_entry(&self, _cpu: CpuId) -> bool {
         false
     }
 
-    /// Tells TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the
-    /// space whose top table is `root`, or of the kernel's. Called for every flush, whatever its way (twice where an
-    /// unmap was to be deferred, and could not be), and at the end of a space; pinned, after the entry writes and a
-    /// full barrier, or, where a flush of the kernel's is broadcast, [`publish_tables`](Facade::publish_tables). What
-    /// more the device's walker needs in order to see those writes (on Arm a DSB before the command goes out) is up to
-    /// the hook. A change of tag is not told: tags are the CPUs'.
+    /// Notifies TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the
+    /// space whose top table is `root`, or of the kernel's. Called for every flush of any kind, and at the end of a
+    /// space. Called twice if an unmap should be deferred but could not be. Pinned, after the entry writes and a full
+    /// barrier, or, if a kernel flush is broadcast, [`publish_tables`](Facade::publish_tables). If the device's walker
+    /// needs more to see those writes, the hook must supply it (on Arm a DSB before the command is issued). A change of
+    /// tag is not notified: tags belong to the CPUs.
     ///
-    /// May return before it is carried out; then with a ticket for [`secondary_sync`](Kernel::secondary_sync): not 0,
-    /// and never falling from one call to a later one. 0 says that there is nothing to wait for.
+    /// May return before it is carried out. It then returns a ticket for [`secondary_sync`](Kernel::secondary_sync):
+    /// not 0, and never lower than one returned earlier. 0 says that there is nothing to wait for.
     #[inline]
     fn secondary(&self, _root: Root, _told: Secondary) -> u64 {
         0
     }
 
     /// Waits until everything up to `ticket` is carried out (C1 to C3 for those TLBs). Called once per flush or batch,
-    /// after all CPUs have answered, perhaps on another CPU than the one that told; not pinned. It may not depend on
+    /// after all CPUs have answered, perhaps on another CPU than the notification; not pinned. It may not depend on
     /// another CPU, which could be waiting for this one.
     #[inline]
     fn secondary_sync(&self, _ticket: u64) {}

@@ -1,16 +1,16 @@
 //! TLB coherence as a library: the engine of Shootdown.
 //!
-//! When a kernel changes a page-table entry, every CPU that has cached the old translation must forget it before the
-//! page behind it is used again. This crate does that: for kernels, hypervisors and emulators, on per-CPU or
-//! system-wide tags, by interrupts or by broadcast, without allocation and without locks on the flush, switch and
-//! interrupt paths (but where tags of the whole system are given out anew, with interrupts off).
+//! When a kernel changes a page-table entry, every CPU that has cached the old translation must drop it before the page
+//! behind it is reused. This crate does that for kernels, hypervisors and emulators, on per-CPU or system-wide tags, by
+//! interrupts or by broadcast. It does not allocate, and the flush, switch and interrupt paths take no locks. The one
+//! exception is the roll-over of system-wide tags, which takes a lock with interrupts off.
 //!
 //! # Concepts
-//! * A [`Space`] is an address space. Its **generation** counts flush requests; a CPU's tag slot records the generation
-//!   it has seen, and catches up when it is behind.
-//! * A [`Policy`] is one setting per axis: how tags are given out, how invalidations reach other CPUs, which CPUs are
-//!   interrupted, how a request is handed over. Published designs are presets. A [`Machine`] states what the processor
-//!   can do: its tags and its errata. A [`Design`] is a policy on a machine.
+//! * A [`Space`] is an address space. Its **generation** counts flush requests. A CPU's tag slot records the generation
+//!   that it has seen, and catches up when it is behind.
+//! * A [`Policy`] is one setting per axis: how tags are allocated, how invalidations reach other CPUs, which CPUs are
+//!   interrupted, how a request is passed on. Published designs are presets. A [`Machine`] states the processor's tags
+//!   and errata. A [`Design`] is a policy on a machine.
 //! * The kernel implements [`Kernel`] (six required functions) and picks a [`Facade`] (atomics and barriers; `Native`
 //!   on real processors).
 //!

@@ -1,4 +1,4 @@
-//! Ranges of addresses: what a flush covers, and whether it is worth walking page by page.
+//! Ranges of addresses: what a flush covers, and whether it is flushed page by page.
 
 /// The page size a range is walked in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,28 +37,28 @@ impl Stride {
 /// What a flush covers.
 ///
 /// `start` is rounded down and `end` up to the stride: more is flushed rather than less (C6). `stride` must be the
-/// smallest page size that the *withdrawn* entries had; when small and large entries may both be cached, as after a
-/// split or a collapse, use the small one.
+/// smallest page size of the *withdrawn* entries. If small and large entries may both be cached, as after a split or a
+/// collapse, use the small one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// First byte; below the page size stand the stride (bits 0 and 1), whether tables are freed (bit 2), and how many
-    /// strides it is (bits 3 to 11), 0 where it [is long](Self::is_long). So a range that anybody walks is one word in
-    /// requests and in the flush log.
+    /// First byte. Below the page size are the stride (bits 0 and 1), whether page-table pages are freed (bit 2), and
+    /// the number of strides (bits 3 to 11), 0 if the range [is long](Self::is_long). So a range that is flushed page
+    /// by page is one word in requests and in the flush log.
     first: u64,
-    /// One past the last byte where the first word does not tell, else 0: so equal ranges are equal words.
+    /// One past the last byte where the first word does not say, otherwise 0. So equal ranges are equal words.
     end: u64,
 }
 
-/// Where [`Range::tables`] stands.
+/// Bit of [`Range::tables`].
 const TABLES: u64 = 4;
 
-/// Where the number of strides stands.
+/// First bit of the number of strides.
 const COUNT: u32 = 3;
 
-/// Strides that no longer fit there.
+/// Smallest number of strides that does not fit there.
 const LONG: u64 = 1 << (12 - COUNT);
 
-/// The bits that are an address.
+/// The address bits.
 const ADDRESS: u64 = !0xFFF;
 
 impl core::fmt::Debug for Range {
@@ -81,7 +81,7 @@ impl Range {
         end: u64::MAX,
     };
 
-    /// Both ends are multiples of the stride, or the second is the end of the address space.
+    /// Both ends are multiples of the stride, or the end is the end of the address space.
     #[inline]
     const fn of(start: u64, end: u64, flags: u64) -> Range {
         let long = Range {
@@ -100,8 +100,8 @@ impl Range {
 
     /// Leaf entries of `start..end` (bytes, end excluded). An empty range covers the page at `start`.
     ///
-    /// An end of 0 means the end of the address space: so it reads where `start + length` wraps there. A range whose
-    /// end lies before its start covers the whole address space, because nobody knows which of the two is wrong (C6).
+    /// An end of 0 means the end of the address space, so `start + length` may wrap there. A range whose end lies
+    /// before its start covers the whole address space, because either end may be wrong (C6).
     #[inline]
     pub const fn pages(start: u64, end: u64, stride: Stride) -> Range {
         let (start, end) = match end {
@@ -126,10 +126,11 @@ impl Range {
         Range::pages(address, address | 0xFFF, Stride::Size4K)
     }
 
-    /// The same range, with table pages being freed: paging-structure caches go too, lazy CPUs are not skipped (C3).
-    /// The range must meet the span of each freed table: an invalidation may purge only the links on the way to its own
-    /// address (x86 with TCE, Arm). A stride of 1 GiB becomes one of 2 MiB, the span of a lowest-level table, so that
-    /// every freed table, of whatever level, has an address of its own among those named.
+    /// The same range, with page-table pages being freed: paging-structure caches are invalidated too, and CPUs in lazy
+    /// TLB mode are not skipped (C3). The range must meet the span of each freed table: an invalidation may purge only
+    /// the paging-structure-cache entries for its own address (x86 with TCE, Arm). A stride of 1 GiB becomes one of 2
+    /// MiB, the span of a lowest-level table, so that every freed table of any level contains one of the addresses
+    /// named.
     #[inline]
     pub const fn with_tables(self) -> Range {
         let stride = match self.stride() {
@@ -139,7 +140,7 @@ impl Range {
         Range::of(self.start(), self.end(), stride as u64 | TABLES)
     }
 
-    /// How many strides the first word says that it is; 0 where it [is long](Self::is_long).
+    /// Number of strides in the first word; 0 if the range [is long](Self::is_long).
     #[inline]
     const fn count(&self) -> u64 {
         self.first >> COUNT & (LONG - 1)
@@ -160,35 +161,35 @@ impl Range {
         }
     }
 
-    /// Page size it is walked in.
+    /// Page size in which it is flushed.
     #[inline]
     pub const fn stride(&self) -> Stride {
         Stride::from_bits(self.first)
     }
 
-    /// log2 of its size in bytes.
+    /// log2 of that size in bytes.
     #[inline]
     pub(crate) const fn shift(&self) -> u32 {
         12 + 9 * (self.first & 3) as u32
     }
 
-    /// Whether table pages are being freed.
+    /// Whether page-table pages are being freed.
     #[inline]
     pub const fn tables(&self) -> bool {
         self.first & TABLES != 0
     }
 
-    /// How many strides, rounded up.
+    /// Number of strides, rounded up.
     #[inline]
     pub const fn strides(&self) -> u64 {
         match self.count() {
-            // Never empty; where a switched bug tears a descriptor it is a huge range (C6).
+            // Never empty. A descriptor torn by an injected bug reads as a huge range (C6).
             0 => (self.end.wrapping_sub(self.start()).wrapping_sub(1) >> self.shift()) + 1,
             count => count,
         }
     }
 
-    /// Whether it is walked page by page under a ceiling of that many strides.
+    /// Whether it is flushed page by page under a ceiling of that many strides.
     #[inline]
     pub const fn is_walkable(&self, ceiling: u32) -> bool {
         self.strides() <= ceiling as u64
@@ -213,26 +214,26 @@ impl Range {
         }
     }
 
-    /// Whether [`word`](Self::word) does not say where it ends: it has 512 strides or more, or is at the very end of
-    /// the address space.
+    /// Whether [`word`](Self::word) does not contain its end: it has 512 strides or more, or is at the very end of the
+    /// address space.
     #[inline]
     pub(crate) const fn is_long(&self) -> bool {
         self.count() == 0
     }
 
-    /// The word that it is, for the flush log and for requests, unless it [is long](Self::is_long).
+    /// The range as one word, for the flush log and for requests, unless it [is long](Self::is_long).
     #[inline]
     pub(crate) const fn word(&self) -> u64 {
         self.first
     }
 
-    /// Where it ends, if it [is long](Self::is_long); else 0.
+    /// Its end, if it [is long](Self::is_long); otherwise 0.
     #[inline]
     pub(crate) const fn second_word(&self) -> u64 {
         self.end
     }
 
-    /// The inverse of [`word`](Self::word); `end` is asked for where the word does not tell.
+    /// The inverse of [`word`](Self::word). Calls `end` if the word does not contain the end.
     #[inline]
     pub(crate) fn from_word(first: u64, end: impl FnOnce() -> u64) -> Range {
         let known = Range { first, end: 0 };

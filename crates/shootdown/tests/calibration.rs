@@ -1,4 +1,4 @@
-//! Measuring costs with the clocks that kernels have: good ones, ones that stand still, ones that run backwards.
+//! Measures costs with the clocks that kernels have: precise ones, constant ones, ones that run backwards.
 
 use shootdown::{
     Broadcast, BroadcastLimits, Costs, CpuMask, Engine, Event, Kernel, Local, Machine, Native, PerCpu, Policy, Range,
@@ -7,7 +7,7 @@ use shootdown::{
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 
-/// How the clock goes.
+/// How the clock behaves.
 #[derive(Clone, Copy, PartialEq)]
 enum Clock {
     Good,
@@ -17,21 +17,21 @@ enum Clock {
     Backwards,
 }
 
-/// Two CPUs, the second answering as soon as it is interrupted; every operation takes a time of its own.
+/// Two CPUs; the second answers as soon as it is interrupted. Every operation takes its own time.
 struct Timed {
     clock: Clock,
     now: Cell<u64>,
     broadcast_ns: Cell<u64>,
-    /// So many broadcasts take 1 ns.
+    /// This many broadcasts take 1 ns.
     flukes: Cell<u32>,
     cpu: Cell<usize>,
     interrupted: Cell<bool>,
     pins: Cell<u32>,
-    /// The task goes on with CPU 1 as soon as it is not pinned, which takes 5 ns.
+    /// The task migrates to CPU 1 as soon as it is not pinned, which takes 5 ns.
     migrates: Cell<bool>,
-    /// What invalidating a page takes, and a tag.
+    /// Time to invalidate a page, and a tag.
     local_ns: Cell<(u64, u64)>,
-    /// An invalidation was measured while its task could have migrated.
+    /// An invalidation was timed while its task could have migrated.
     adrift: Cell<bool>,
     moved: RefCell<Vec<(u64, u64)>>,
     measured: Cell<u32>,
@@ -123,7 +123,7 @@ unsafe impl Kernel<1> for &Timed {
     }
 }
 
-/// An engine of one CPU: the costs of interrupts stay what they were assumed to be, the others are measured.
+/// An engine of one CPU: the costs of interrupts keep their assumed values, the others are measured.
 fn with_engine(kernel: &Timed, body: impl FnOnce(&Engine<&Timed, 1>)) {
     let design = Policy {
         sample_one_in: 1,
@@ -160,7 +160,7 @@ fn a_good_clock_measures_what_operations_take() {
     });
 }
 
-/// It chose CPU 1 to interrupt, and runs there by then: a round trip to nobody is no measurement.
+/// The task chose CPU 1 as a target and has since migrated there: a round trip without a target is not a sample.
 #[test]
 fn a_task_that_migrates_to_its_only_target_does_not_measure_an_interrupt() {
     let kernel = Timed::new(Clock::Good);
@@ -242,7 +242,7 @@ fn requests_are_measured_by_a_clock_that_could_tell_anything_at_start_and_by_no_
                 kernel.cpu.set(cpu);
                 what();
             };
-            // Two CPUs have it, so its requests are broadcast; each takes a step of the clock now.
+            // Two CPUs have it, so its requests are broadcast. Each takes one step of the clock from here on.
             on(1, &|| engine.cpu_online());
             for cpu in 0..2 {
                 // SAFETY: the space lives until the engine has left it.

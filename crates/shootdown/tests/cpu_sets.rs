@@ -1,4 +1,4 @@
-//! Sets of CPUs: plain ones against a model, shared ones under real threads.
+//! Sets of CPUs: masks against a model, shared sets under real threads.
 
 use proptest::prelude::*;
 use shootdown::{CpuMask, CpuSet, Native};
@@ -16,7 +16,7 @@ fn steps(cpus: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..200)
 }
 
-/// The shared set and the plain one after the same steps.
+/// The shared set and the mask agree with the model after the same steps.
 fn agree<const W: usize>(steps: &[Step]) -> Result<(), TestCaseError> {
     let (set, mut mask, mut model) = (CpuSet::<Native, W>::new(), CpuMask::<W>::EMPTY, BTreeSet::new());
     for step in steps {
@@ -46,7 +46,7 @@ fn agree<const W: usize>(steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert_eq!(set.is_empty(), model.is_empty());
         for cpu in [0, 63.min(CpuMask::<W>::CAPACITY - 1), CpuMask::<W>::CAPACITY - 1] {
             let others = model.iter().any(|&other| other != cpu);
-            // Every member is below this number of CPUs, and words beyond are not looked at.
+            // Every member is below this number of CPUs, and words beyond are not read.
             let cpus = model.last().map_or(1, |last| last + 1);
             prop_assert_eq!(set.has_others(cpu, cpus), others);
             prop_assert_eq!(set.has_others(cpu, CpuMask::<W>::CAPACITY), others);
@@ -84,7 +84,7 @@ fn a_union_has_the_members_of_both_beyond_the_first_64_too() {
     assert_eq!(union, of(&[1, 2, 70, 191]));
 }
 
-/// The counts of the summary have eight bits: what is counted twice, or not taken back, runs into its neighbours.
+/// The counts of the summary have eight bits: counting twice, or not subtracting, overflows into the neighbours.
 #[test]
 fn the_summary_counts_each_member_once_however_often_it_comes_and_goes() {
     let set = CpuSet::<Native, 128>::new();
@@ -108,8 +108,8 @@ fn the_summary_counts_each_member_once_however_often_it_comes_and_goes() {
     assert!(set.has_others(0, 8192) && !set.has_others(5000, 8192));
 }
 
-/// The summary of a large set must not lose a word while one CPU of the word leaves and another stays: the reader looks
-/// for the one that stays, all the time.
+/// The summary of a large set must not lose a word while one CPU of the word leaves and another stays. The reader
+/// checks continuously for the one that stays.
 #[test]
 fn a_member_is_never_missed_while_its_neighbours_come_and_go() {
     let set = CpuSet::<Native, 128>::new();

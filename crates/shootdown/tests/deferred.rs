@@ -1,11 +1,11 @@
-//! Deferred unmaps on this host's own atomics: who is interrupted, what waits, and for whom.
+//! Deferred unmaps on this host's own atomics: which CPUs are interrupted, what waits, and for which CPUs.
 
 use shootdown::{
     CpuMask, Deferral, Engine, Kernel, Local, Native, PerCpu, Policy, Range, Root, Space, Storage, Tag, Unmapped,
 };
 use std::cell::Cell;
 
-/// A kernel on one host thread, whose "CPUs" are switched by hand; interrupts are carried out at once.
+/// A kernel on one host thread. The test selects the CPU; interrupts are taken at once.
 #[derive(Default)]
 struct ByHand {
     cpu: Cell<usize>,
@@ -16,7 +16,7 @@ struct ByHand {
 // SAFETY: each test uses its kernel from one thread.
 unsafe impl Sync for ByHand {}
 
-// SAFETY: one thread, which says which CPU it is; no translations.
+// SAFETY: one thread, which selects the CPU; no translations.
 unsafe impl Kernel<1> for &ByHand {
     const PREEMPTIBLE: bool = false;
     type Facade = Native;
@@ -38,7 +38,7 @@ unsafe impl Kernel<1> for &ByHand {
 
 type OnHost<'a> = Engine<'a, &'a ByHand, 1>;
 
-/// Runs `test` with three CPUs, the first two of which run the space.
+/// Runs `test` with three CPUs, of which the first two run the space.
 fn with_two_of_three_running(test: impl Fn(&ByHand, &OnHost<'_>, &Space<Native, 1>)) {
     let kernel = ByHand::default();
     let mut cpus = [PerCpu::new(), PerCpu::new(), PerCpu::new()];
@@ -86,7 +86,7 @@ fn frames_wait_until_every_cpu_that_runs_the_space_has_ticked_and_nobody_is_inte
             engine.tick();
             engine.deferrals_over()
         };
-        // CPU 0 alone, as often as it likes.
+        // CPU 0 alone, any number of times.
         for _ in 0..4 {
             waiting = engine.release(waiting, &ticks(0)).expect_err("CPU 1 has not flushed");
         }
@@ -123,7 +123,7 @@ fn a_cpu_that_goes_idle_or_off_is_not_waited_for() {
 fn what_a_cpu_may_keep_waiting_is_bounded_and_comes_back() {
     with_two_of_three_running(|kernel, engine, space| {
         let waiting = deferred(engine.flush_later(space, page(), 8));
-        // Nobody else runs it, so that the synchronous one is done at once.
+        // No other CPU runs it, so the synchronous flush completes at once.
         kernel.cpu.set(1);
         engine.switch_to_kernel();
         kernel.cpu.set(0);
@@ -160,7 +160,7 @@ fn user_memory_is_out_of_bounds_for_an_nmi_until_a_deferred_unmap_is_caught_up_w
         kernel.cpu.set(1);
         assert!(!engine.user_access_ok(space));
         engine.tick();
-        // This epoch was its own already: it flushes for the next.
+        // It has flushed for this epoch already, so it flushes for the next.
         let _begins_the_next = engine.deferrals_over();
         engine.tick();
         assert!(engine.user_access_ok(space));
@@ -178,7 +178,7 @@ fn the_proof_of_another_space_or_of_several_releases_nothing() {
     with_two_of_three_running(|kernel, engine, space| {
         let other = engine.space(Root(9));
         let mut waiting = deferred(engine.flush_later(space, page(), 1));
-        // Nobody else runs it from here on, so that flushes wait for no answer.
+        // No other CPU runs it from here on, so flushes wait for no answer.
         let flushed = flushed_alone(kernel, engine, space);
         waiting = engine
             .release_by(waiting, &engine.flush(&other, Range::WHOLE))

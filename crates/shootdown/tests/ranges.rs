@@ -1,4 +1,4 @@
-//! Range planning: whatever is asked, no byte is left out and no piece is empty.
+//! Range planning: for every range, no byte is left out and no piece is empty.
 
 use proptest::prelude::*;
 use shootdown::{Range, Stride};
@@ -15,7 +15,7 @@ proptest! {
         prop_assert!(range.start() <= start && range.end() >= end);
         prop_assert!(range.strides() >= 1, "an empty range still covers the page at its start");
         prop_assert_eq!(range.start() % stride.bytes(), 0);
-        // Not more than rounding: at most one stride on either side.
+        // No more than rounding: at most one stride on either side.
         prop_assert!(start - range.start() < stride.bytes());
         prop_assert!(range.end() - end <= stride.bytes());
     }
@@ -47,7 +47,7 @@ proptest! {
         prop_assert_eq!(addresses.last().map(|last| last + stride.bytes()), Some(range.end()));
     }
 
-    /// C3 with TCE: an invalidation takes only the links on the way to its address.
+    /// C3 with TCE: an invalidation purges only the paging-structure-cache entries for its own address.
     #[test]
     fn with_tables_an_address_is_named_under_every_table_the_range_meets(
         start in 0_u64..1 << 47, length in 1_u64..1 << 33, stride in strides(), most in 1_u32..16

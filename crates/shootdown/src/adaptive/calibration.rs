@@ -1,4 +1,4 @@
-//! Measuring what each way of reaching other CPUs costs, once, at start. What is believed is in `adaptive/costs.rs`.
+//! Measures once, at start, what each way of reaching other CPUs costs. The estimates live in `adaptive/costs.rs`.
 
 use crate::adaptive::costs::{Costs, Interrupts};
 use crate::cpuset::CpuMask;
@@ -7,14 +7,14 @@ use crate::hooks::{Broadcast, CpuId, Event, Kernel, Local, Tag};
 use crate::range::Stride;
 use crate::transport::request::EncodedRequest;
 
-/// Times that [`Engine::calibrate`] measures each way; the [`COUNTS`]th shortest counts.
+/// Samples that [`Engine::calibrate`] takes of each way. It uses the [`COUNTS`]th shortest.
 const TRIES: u32 = 8;
 
-/// Whatever disturbs adds, but for a target that looks at its posts by itself just then, before the interrupt is there;
-/// two such are left out.
+/// Disturbances lengthen a sample. Only a target that polls its posts before the interrupt arrives shortens one. Two
+/// such samples are skipped.
 const COUNTS: usize = 3;
 
-/// A broadcast that invalidates nothing anybody needs: address 0 under the tag of the kernel's own root.
+/// A broadcast that invalidates nothing in use: address 0 under the tag of the kernel's own root.
 const NOTHING: Broadcast = Broadcast::Pages {
     address: 0,
     stride: Stride::Size4K,
@@ -23,7 +23,7 @@ const NOTHING: Broadcast = Broadcast::Pages {
     leaf_only: true,
 };
 
-/// The same on the own CPU.
+/// The same on this CPU.
 const UNUSED_PAGE: Local = Local::Page {
     address: 0,
     stride: Stride::Size4K,
@@ -32,11 +32,11 @@ const UNUSED_PAGE: Local = Local::Page {
 };
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Measures what reaching other CPUs costs, for [`Reach::Adaptive`](crate::Reach::Adaptive); returns what it found.
-    /// Without this call, or with a clock that stands still or runs backwards, [`Costs::PRIORS`] hold.
+    /// Measures the cost of reaching other CPUs, for [`Reach::Adaptive`](crate::Reach::Adaptive). Returns the measured
+    /// costs. Without this call, or with a clock that stands still or runs backwards, [`Costs::PRIORS`] apply.
     ///
-    /// Call it once, when the CPUs that are to be up are online and take interrupts. Interrupts each of them 8 times,
-    /// one of them 16 times, and takes 16 round trips. Context as [`flush`](Self::flush).
+    /// Call it once, when all CPUs that will be up are online and take interrupts. It interrupts each CPU 8 times and
+    /// one of them 16 times, and takes 16 round trips. Context as for [`flush`](Self::flush).
     pub fn calibrate(&self) -> Costs {
         let mut costs = Costs::PRIORS;
         let all = {
@@ -80,7 +80,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         costs.page_ns = page.unwrap_or(costs.page_ns);
         costs.tag_ns = tag.unwrap_or(costs.tag_ns);
         self.costs.record_clock(tells || page.is_some() || tag.is_some());
-        // Without hysteresis: there is nothing yet that it could spare.
+        // No hysteresis: there is no earlier threshold to hold on to.
         let cpus = self.cpus.len() as u64;
         let weighed = self.weighed(costs);
         costs.broadcast_from = (1..cpus)
@@ -91,8 +91,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.costs()
     }
 
-    /// One of the shortest of some runs of `what`, ns; `None` when the clock does not tell. A run that returns false
-    /// has not done what is measured, and does not count.
+    /// One of the shortest of several runs of `what`, in ns. `None` if the clock does not resolve them. A run that
+    /// returns false did not do what is measured, and is not counted.
     fn shortest(&self, mut what: impl FnMut(&Self) -> bool) -> Option<u64> {
         // Ascending.
         let mut best = [u64::MAX; COUNTS];
@@ -112,7 +112,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         (last != u64::MAX).then_some(last)
     }
 
-    /// Broadcasts what nobody needs; where broadcasts are aimed, to `one`: what more of them take is learnt.
+    /// Broadcasts an invalidation of nothing in use. Where broadcasts are targeted it goes to `one`, and samples teach
+    /// the cost of more targets.
     pub(crate) fn broadcast_nothing(&self, one: Option<CpuId>) {
         let pin = self.pinned();
         match one.filter(|&one| one != pin.cpu && self.kernel.broadcast_is_targeted()) {
@@ -126,10 +127,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.broadcast_sync();
     }
 
-    /// Interrupts `targets` and waits for their answers. False, and nothing done, if this CPU is the only one of them.
+    /// Interrupts `targets` and waits for their answers. Returns false, and does nothing, if this CPU is the only
+    /// target.
     pub(crate) fn round_trip(&self, mut targets: CpuMask<W>) -> bool {
         let pin = self.pinned();
-        // They were found by another pin, perhaps from another CPU: nobody interrupts itself.
+        // The targets were found under an earlier pin, perhaps on another CPU. A CPU does not interrupt itself.
         targets.remove(pin.cpu);
         if targets.is_empty() {
             return false;

@@ -1,17 +1,17 @@
-//! What each way of reaching other CPUs costs on this machine, as the engine measures it for itself.
+//! What each way of reaching other CPUs costs on this machine, as measured by the engine.
 //!
-//! Owns a few read-mostly words and the arithmetic on them; it decides from how many CPUs on a broadcast is the cheaper
-//! way, and leaves it to `flush/mod.rs` to act on that; `adaptive/tag_policy.rs` asks it what a space's requests cost.
-//! It reaches the machine through the hooks only: the clock, and the operations that are measured. Nothing here is
-//! needed for correctness: any reach is right, one is cheaper.
+//! Owns a few read-mostly words and the arithmetic on them. It decides at how many CPUs a broadcast becomes the cheaper
+//! way; `flush/mod.rs` acts on that. `adaptive/tag_policy.rs` asks it for the cost of a space's requests. It reaches
+//! the machine only through the hooks: the clock, and the operations that are measured. Correctness does not depend on
+//! it: every reach is correct, and one is cheaper.
 //!
-//! 1. [`Engine::calibrate`] (`adaptive/calibration.rs`) measures each way some times at start and keeps one of the
-//!    shortest.
-//! 2. While running, one request in [`sample_one_in`](crate::Policy::sample_one_in) is timed, and moves the estimate an
-//!    eighth of the way. What interrupts take is two numbers, that of the first target and that of each further one;
-//!    from requests to few and to many both are learnt.
-//! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter, for
-//!    [`CONFIRM_STREAK`] timed requests in a row. It stands on a line that every request reads.
+//! 1. [`Engine::calibrate`] (`adaptive/calibration.rs`) measures each way several times at start and keeps one of the
+//!    shortest samples.
+//! 2. At run time one request in [`sample_one_in`](crate::Policy::sample_one_in) is timed, and moves the estimate by an
+//!    eighth of the difference. The cost of interrupts is two numbers: that of the first target and that of each
+//!    further one. Requests to few and to many targets together determine both.
+//! 3. The threshold follows the estimates with hysteresis. It moves only when the other way is better by a quarter, for
+//!    [`CONFIRM_STREAK`] timed requests in a row. It is on a cache line that every request reads.
 //! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can
 //!    recover.
 
@@ -23,51 +23,51 @@ use crate::range::Range;
 use crate::space::{CachePadded, Space};
 use core::sync::atomic::Ordering;
 
-/// One timed request in this many is sent the way that is expected to cost more; fewer in proportion where that is more
-/// than eight times as much, so that looking costs the same.
+/// One timed request in this many is sent the way that is expected to cost more. If that way costs more than eight
+/// times as much, exploration becomes rarer in proportion, so that its total cost stays the same.
 pub const EXPLORE_ONE_IN: u64 = 16;
 
-/// How many times as much, see [`EXPLORE_ONE_IN`].
+/// Cost ratio above which exploration becomes rarer, see [`EXPLORE_ONE_IN`].
 const EXPLORE_AT_MOST: u64 = 8;
 
-/// The square of how many times as much the first target's share of an error is as what each further one's would be:
-/// half of the error is the first's where there are four more. A judgement, not fitted.
+/// Square of the weight of the first target's share of an error, relative to each further target's share: with four
+/// further targets the first takes half of the error. A judgement, not fitted.
 const FIRST_WEIGHS: u64 = 16;
 
-/// Timed requests in a row that must find the threshold wrong before it moves: twice the samples over which an estimate
-/// averages. Assumed; plausible are 4 to 32. Where broadcasts contend, single ones take from half to three times the
-/// mean.
+/// Timed requests in a row that must find the threshold wrong before it moves: twice the number of samples over which
+/// an estimate averages. Assumed; 4 to 32 are plausible. Under contention a single broadcast takes from half to three
+/// times the mean.
 pub const CONFIRM_STREAK: u64 = 16;
 
-/// Instructions for which a range is still broadcast under every tag; a longer one invalidates too much of other
-/// spaces.
+/// Most instructions for which a range is still broadcast under every tag. A longer broadcast invalidates too much of
+/// other spaces.
 const ANY_TAG_INSTRUCTIONS: u64 = 4;
 
 /// Estimates, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
-    /// From deciding to interrupt one CPU to having its answer.
+    /// From the decision to interrupt one CPU until its answer arrives.
     pub interrupt_ns: u64,
     /// What each further target adds for the requester.
     pub interrupt_more_ns: u64,
-    /// What an interrupt takes from its target, for entering and leaving the handler, which no clock of ours sees: half
-    /// of the shortest round trip, measured at start.
+    /// What an interrupt costs its target for entering and leaving the handler. The requester's clock does not see it,
+    /// so it is taken to be half of the shortest round trip, measured at start.
     pub disturbed_ns: u64,
     /// One broadcast with its synchronisation.
     pub broadcast_ns: u64,
-    /// Invalidating one page on the own CPU.
+    /// Invalidating one page on this CPU.
     pub page_ns: u64,
-    /// Invalidating a whole tag on the own CPU, without the refill.
+    /// Invalidating a whole tag on this CPU, without the refill.
     pub tag_ns: u64,
-    /// Other CPUs from which on a request is broadcast rather than sent by interrupts; `u64::MAX` for never.
+    /// A request to this many other CPUs or more is broadcast instead of sent by interrupts; `u64::MAX` for never.
     pub broadcast_from: u64,
 }
 
 impl Costs {
-    /// Where no clock can tell: the middle of the published ranges (interrupt to one CPU 0.5 to 1 us, 70 to 100 ns for
-    /// each further one; 1.37 million broadcasts per second are sustained, so at most 730 ns each; INVLPG 100 to 260
-    /// cycles, INVPCID 150 to 400). An interrupt then costs more than a broadcast, so one other CPU is enough for
-    /// broadcasting.
+    /// Used where the clock cannot resolve the costs. They are the middle of the published ranges: an interrupt to one
+    /// CPU 0.5 to 1 us, 70 to 100 ns for each further one; 1.37 million broadcasts per second are sustained, so at most
+    /// 730 ns each; INVLPG 100 to 260 cycles, INVPCID 150 to 400. An interrupt then costs more than a broadcast, so one
+    /// other CPU is enough to broadcast.
     pub const PRIORS: Costs = Costs {
         interrupt_ns: 1000,
         interrupt_more_ns: 85,
@@ -78,7 +78,7 @@ impl Costs {
         broadcast_from: 1,
     };
 
-    /// What the requester is expected to spend on interrupting `targets` CPUs, ns.
+    /// Time that the requester is expected to spend on interrupting `targets` CPUs, ns.
     pub fn interrupts_ns(&self, targets: u64) -> u64 {
         match targets {
             0 => 0,
@@ -88,36 +88,35 @@ impl Costs {
         }
     }
 
-    /// What interrupting `targets` CPUs is expected to cost the machine, ns: the requester's time, and that of each
-    /// target.
+    /// Expected cost to the machine of interrupting `targets` CPUs, ns: the requester's time, and that of each target.
     pub fn disturbance_ns(&self, targets: u64) -> u64 {
         self.interrupts_ns(targets)
             .saturating_add(self.disturbed_ns.saturating_mul(targets))
     }
 
-    /// The number of targets from which on a broadcast is cheaper, given where it stands now and that the machine has
-    /// `cpus` CPUs. It stays put while neither way is better by more than a quarter at the border.
+    /// The number of targets at which a broadcast becomes cheaper. `now` is the present threshold, and the machine has
+    /// `cpus` CPUs. It does not move while neither way is better by more than a quarter at the border.
     pub fn threshold(&self, now: u64, cpus: u64) -> u64 {
         self.threshold_and_border(now, cpus).0
     }
 
-    /// As [`threshold`](Self::threshold), and the number of targets whose costs decided.
+    /// As [`threshold`](Self::threshold). Also returns the number of targets whose costs decided.
     fn threshold_and_border(&self, now: u64, cpus: u64) -> (u64, u64) {
         let cheaper = |targets: u64| self.disturbance_ns(targets) >= self.broadcast_ns;
         let ideal = (1..cpus).find(|&targets| cheaper(targets)).unwrap_or(Self::NEVER);
         let margin = |a: u64, b: u64| a > b.saturating_add(b / 4);
         let (border, moves) = if ideal < now {
-            // Down: the last number of targets that is interrupted now would be better off with a broadcast.
+            // Down: the largest number of targets that is still interrupted would cost less by broadcast.
             let last = now.saturating_sub(1).min(cpus.saturating_sub(1));
             (last, margin(self.disturbance_ns(last), self.broadcast_ns))
         } else {
-            // Up: the first that is broadcast now would be better off with interrupts.
+            // Up: the smallest number of targets that is broadcast would cost less by interrupts.
             (now, margin(self.broadcast_ns, self.disturbance_ns(now)))
         };
         (if moves { ideal } else { now }, border)
     }
 
-    /// The same where a broadcast interrupts every other of `cpus` CPUs that are on: what an interrupt takes from each.
+    /// The same where a broadcast interrupts every other of `cpus` online CPUs: adds what an interrupt takes from each.
     fn broadcast_disturbing(self, cpus: u64) -> Costs {
         let disturbance = self.disturbed_ns.saturating_mul(cpus.saturating_sub(1));
         Costs {
@@ -129,7 +128,7 @@ impl Costs {
     pub(crate) const NEVER: u64 = u64::MAX;
 }
 
-/// What interrupting takes the requester, in 256ths of a nanosecond, so that small corrections add up.
+/// The requester's cost of interrupts, in 256ths of a nanosecond, so that small corrections add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interrupts {
     /// The first target.
@@ -149,9 +148,10 @@ impl Interrupts {
         }
     }
 
-    /// After a request that interrupted `targets` CPUs, at least one, and took `took` ns: moved an eighth of the way to
-    /// it. One number cannot tell the first target from the further ones, so both take a share of the error, the
-    /// further ones the more of it the more they were; requests to few and to many together tell them apart.
+    /// After a request that interrupted `targets` CPUs, at least one, and took `took` ns: moves by an eighth of the
+    /// difference. One sample cannot separate the first target from the further ones, so both take a share of the
+    /// error. The share of the further ones grows with their number. Requests to few and to many targets together
+    /// separate the two.
     fn after(self, targets: u64, took: u64) -> Self {
         let further = targets.saturating_sub(1);
         let expected = self.first.saturating_add(self.more.saturating_mul(further));
@@ -171,8 +171,9 @@ impl Interrupts {
     }
 }
 
-/// The words behind [`Costs`], in the same order: estimates, which timed requests read and write, the first two as in
-/// [`Interrupts`]; and on a line of its own the threshold, which everybody reads and which is written when it moves.
+/// The words behind [`Costs`], in the same order. The estimates are read and written by timed requests; the first two
+/// are as in [`Interrupts`]. The threshold has a cache line of its own: every request reads it, and it is written only
+/// when it moves.
 pub(crate) struct CostWords<F: Facade> {
     estimates: CachePadded<Estimates<F>>,
     broadcast_from: CachePadded<F::U64>,
@@ -180,7 +181,7 @@ pub(crate) struct CostWords<F: Facade> {
 
 struct Estimates<F: Facade> {
     words: [F::U64; 6],
-    /// 1 when the clock could tell nothing when it was tried.
+    /// 1 if the clock was too coarse when it was tried.
     clock_too_coarse: F::U64,
     /// Timed requests in a row that found the threshold wrong.
     streak: F::U64,
@@ -229,13 +230,13 @@ impl<F: Facade> CostWords<F> {
         }
     }
 
-    /// Whether the clock could tell nothing when it was tried: a request that takes no time mostly, and now and then a
-    /// whole step of it, says nothing.
+    /// Whether the clock was too coarse when it was tried. With a coarse clock most requests take no time and a few
+    /// take a whole step, so samples mean nothing.
     fn clock_too_coarse(&self) -> bool {
         self.estimates.0.clock_too_coarse.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes whether the clock could tell anything.
+    /// Records whether the clock resolves anything.
     pub(crate) fn record_clock(&self, resolves: bool) {
         self.estimates
             .0
@@ -243,14 +244,14 @@ impl<F: Facade> CostWords<F> {
             .store(u64::from(!resolves), Ordering::Relaxed);
     }
 
-    /// The threshold alone: all that the common path reads.
+    /// Only the threshold: all that the common path reads.
     #[inline]
     pub(crate) fn broadcast_from(&self) -> u64 {
         self.broadcast_from.0.load(Ordering::Relaxed)
     }
 
-    /// The threshold after a timed request by which `wanted` is right. It moves after [`CONFIRM_STREAK`] in a row by
-    /// which it is wrong.
+    /// The threshold after a timed request for which `wanted` is right. It moves after [`CONFIRM_STREAK`] requests in a
+    /// row that disagree with it.
     fn confirm(&self, wanted: u64) -> u64 {
         let (now, streak) = (self.broadcast_from(), &self.estimates.0.streak);
         let before = streak.load(Ordering::Relaxed);
@@ -265,7 +266,7 @@ impl<F: Facade> CostWords<F> {
         threshold
     }
 
-    /// Writes what has changed; in place of what `costs` says of interrupts, `interrupts`.
+    /// Writes what has changed. Takes the cost of interrupts from `interrupts`, not from `costs`.
     pub(crate) fn store(&self, costs: &Costs, interrupts: Interrupts) {
         let values = [
             interrupts.first,
@@ -286,13 +287,13 @@ impl<F: Facade> CostWords<F> {
     }
 }
 
-/// [`ewma_step`], where a sample outside a factor of 8 counts as that factor, so that one preempted request does not
-/// turn everything over.
+/// [`ewma_step`], with the sample clamped to a factor of 8, so that one preempted request does not overturn the
+/// estimate.
 fn ewma(old: u64, sample: u64) -> u64 {
     ewma_step(old, sample.clamp(old / 8, old.saturating_mul(8)).max(1), 8)
 }
 
-/// `old`, moved one `part`th of the way to `sample`.
+/// `old`, moved by one `part`th of the difference to `sample`.
 pub(crate) fn ewma_step(old: u64, sample: u64, part: u64) -> u64 {
     let step = sample.abs_diff(old).div_ceil(part);
     if sample > old {
@@ -303,13 +304,13 @@ pub(crate) fn ewma_step(old: u64, sample: u64, part: u64) -> u64 {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// What each way is believed to cost. Any context.
+    /// The present cost estimates. Any context.
     pub fn costs(&self) -> Costs {
         self.costs.load()
     }
 
-    /// `costs` with what a broadcast costs the machine in place of the requester alone, where it is carried out by
-    /// interrupts.
+    /// `costs` with the machine's cost of a broadcast instead of only the requester's, where a broadcast is carried out
+    /// by interrupts.
     pub(crate) fn weighed(&self, costs: Costs) -> Costs {
         match self.kernel.broadcast_interrupts() {
             true => costs.broadcast_disturbing(self.online().len() as u64),
@@ -317,9 +318,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// The number of the sample, if the request with this generation is one: timed, where there is something to choose.
-    /// One of so many in a row, each time another of them, so that who makes requests of two kinds in turn has samples
-    /// of both.
+    /// The number of the sample, if the request with this generation is one. A sample is timed, where there is a choice
+    /// of ways. Each group of consecutive requests has one, at a varying position, so that a caller that alternates two
+    /// kinds of requests has samples of both.
     #[inline]
     pub(crate) fn sample(&self, generation: u64) -> Option<u64> {
         if !self.policy().reach.is_adaptive() {
@@ -327,13 +328,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let within = u64::from(self.policy().sample_one_in) - 1;
         let sample = generation >> within.count_ones();
-        // Fibonacci hashing (Knuth): 2^64 divided by the golden ratio; the high half is what it mixes well.
+        // Fibonacci hashing (Knuth): 2^64 divided by the golden ratio. The high half is well mixed.
         let which = (sample + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & within;
         (generation & within == which && self.broadcasts()).then_some(sample)
     }
 
-    /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag;
-    /// with the number of its `sample`, if it is one. The slots stay behind: they flush once more when they catch up,
+    /// Whether a request of a space on per-CPU tags, to `targets` CPUs, should be broadcast under every tag. Also
+    /// returns the number of its `sample`, if it is one. The slots stay behind and flush once more when they catch up,
     /// which is allowed (rule 1).
     #[inline]
     pub(crate) fn prefer_broadcast(
@@ -384,7 +385,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
     }
 
-    /// Takes a measurement into account: a request went `way`, to `targets` CPUs, and took `took` ns.
+    /// Records a measurement: a request went `way`, to `targets` CPUs, and took `took` ns.
     #[cold]
     pub(crate) fn learn(&self, way: Way, targets: u64, took: u64) {
         let mut costs = self.costs.load();
@@ -394,7 +395,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Way::Broadcast => costs.broadcast_ns,
         };
         if took == 0 || self.costs.clock_too_coarse() {
-            return; // a clock that stands still, or whose steps are too long
+            return; // a clock that stands still, or is too coarse
         }
         self.kernel.event(Event::Measured {
             way,
@@ -419,7 +420,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Sets the threshold to what it is after a timed request. Returns the event where it moves.
+    /// Updates the threshold after a timed request. Returns the event if it moves.
     fn move_threshold(&self, costs: &mut Costs) -> Option<Event> {
         if !self.broadcasts_any_tag() {
             return None;

@@ -1,7 +1,7 @@
-//! What requests cost, and the choices between ways that are each right.
+//! Costs of requests, and the choice between ways that are all correct.
 //!
-//! Without the feature `adaptive` no policy asks for any of this, so the compiler removes it. The words stay in the
-//! engine and in each space.
+//! Without the feature `adaptive` no policy uses this, so the compiler removes it. The words stay in the engine and in
+//! each space.
 #![cfg_attr(not(feature = "adaptive"), allow(dead_code))]
 
 #[cfg(feature = "adaptive")]

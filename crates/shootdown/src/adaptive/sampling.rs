@@ -1,8 +1,8 @@
-//! Sampling: what a flush teaches. A wrapper around what `dispatch_into` of `flush/mod.rs` does; the flush itself knows
-//! only the number of its sample.
+//! Sampling: learns costs from flushes. Wraps `dispatch_into` of `flush/mod.rs`; the flush itself knows only the number
+//! of its sample.
 //!
-//! Owns the clock reads of a timed request, and the order of what follows it: costs are corrected first, then the space
-//! is considered for promotion or demotion. Nothing here is needed for correctness.
+//! Owns the clock reads of a timed request and the order of what follows: first costs are corrected, then the space is
+//! considered for promotion or demotion. Correctness does not depend on it.
 
 use crate::engine::{Engine, Pinned};
 use crate::flush::token::Token;
@@ -10,8 +10,8 @@ use crate::flush::{Flush, Issued, Sent};
 use crate::hooks::{Kernel, Way};
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Sends `flush` by `send`, which is given the number of the sample if this request is one. Times it then, corrects
-    /// the costs, and considers the space for promotion or demotion.
+    /// Sends `flush` by `send`, which receives the number of the sample if this request is one. If it is, times it,
+    /// corrects the costs, and considers the space for promotion or demotion.
     #[inline(always)]
     pub(crate) fn sampled<'e>(
         &'e self,
@@ -50,8 +50,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         None
     }
 
-    /// A timed request to `targets` CPUs took so long until it was sent: learnt from at once if all of them have
-    /// answered, because they held descriptors, else when the token was waited for.
+    /// Records a timed request to `targets` CPUs that took `took` until it was sent. If all targets have answered,
+    /// because they held descriptors, it is learned from at once; otherwise when the token is waited for.
     fn record_ipis(&self, token: &mut Token<'_, 'k, K, W>, targets: u64, took: u64) {
         if token.targets.is_empty() && targets > 0 {
             self.learn(Way::Interrupts, targets, took);

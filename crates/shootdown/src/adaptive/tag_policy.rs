@@ -1,19 +1,19 @@
-//! Whether a space is worth a system-wide tag, by what its requests cost without one and with one
+//! Decides whether a space should have a system-wide tag, by the cost of its requests without and with one
 //! ([`Tags::HybridByCost`](crate::Tags::HybridByCost)).
 //!
-//! Owns what is noted of a space and of a CPU for that ([`Share`], [`CatchUpLag`]) and how it is weighed;
-//! `tags/promotion.rs` and `tags/demotion.rs` act on the answer. Nothing here is needed for correctness.
+//! Owns what is recorded of a space and of a CPU for that ([`Share`], [`CatchUpLag`]) and how it is weighed.
+//! `tags/promotion.rs` and `tags/demotion.rs` act on the answer. Correctness does not depend on it.
 //!
-//! 1. Without a tag a request costs the interrupts to the CPUs that have to be asked, and the catching up of the
-//!    others. A timed request notes which share of the CPUs that are active in the space had to be asked, for those
-//!    inside the kernel catch up by themselves; and each CPU notes with how many requests at once. With a tag it costs
-//!    a broadcast.
-//! 2. One way has to cost more than the other by an eighth ([`exceeds_by_hysteresis`]), and, if the space has been the
-//!    other way before, so many times in a row ([`demote_after`](crate::Policy::demote_after)). Means are compared, not
-//!    samples: how many CPUs are active and what a broadcast takes go up and down by half, and a tag given up at a peak
+//! 1. Without a tag a request costs the interrupts to its targets, and the catching up of the other CPUs. A timed
+//!    request records which share of the space's active CPUs were targets; CPUs inside the kernel catch up by
+//!    themselves. Each CPU records how many requests it catches up with at once. With a tag a request costs a
+//!    broadcast.
+//! 2. One way has to cost more than the other by an eighth ([`exceeds_by_hysteresis`]). A space that was demoted for
+//!    cost must confirm it several times in a row ([`demote_after`](crate::Policy::demote_after)). Means are compared,
+//!    not samples: the number of active CPUs and the cost of a broadcast both vary by half. A tag given up at a peak
 //!    would be measured against that peak ever after.
-//! 3. Under a tag nothing is learnt of what requests would cost without, so what is known fades, and the space is tried
-//!    without now and then; without a tag what a broadcast cost fades in the same way.
+//! 3. Under a tag, nothing is learned about the cost without one. So the estimate decays, and the space is occasionally
+//!    tried without a tag. Without a tag the cost of a broadcast decays in the same way.
 
 use crate::adaptive::costs::{Costs, ewma_step};
 use crate::cpu::state::{PerCpu, Slot};
@@ -23,42 +23,42 @@ use crate::hooks::{CpuId, Kernel};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
-/// One in how much of what was noted of requests without a tag is forgotten at each timed request with one. A space
-/// that costs twice as much without a tag as with one is then tried without after some 800 samples, 50,000 requests,
-/// and a trial lasts eight ([`demote_after`](crate::Policy::demote_after)) or a few more: a hundredth of the requests.
-/// `shootdown explain tlb_flush2 --threads 3 --virtual-ms 60` tells of one.
+/// Each timed request with a tag decays the estimate without a tag by one in this many. A space that costs twice as
+/// much without a tag as with one is then tried without after about 800 samples, which is 50,000 requests. A trial
+/// lasts eight samples ([`demote_after`](crate::Policy::demote_after)) or a few more: a hundredth of the requests.
+/// `shootdown explain tlb_flush2 --threads 3 --virtual-ms 60` shows such a trial.
 const SHARE_DECAY: u64 = 1024;
 
-/// The same of what a broadcast cost, at each timed request without a tag. Slower, for a trial with a tag costs more:
-/// two changes of tag, in which every CPU takes part.
+/// The same for the cost of a broadcast, at each timed request without a tag. Slower, because a trial with a tag costs
+/// more: two changes of tag, in which every CPU takes part.
 const COST_DECAY: u64 = 4096;
 
-/// Requests from which on it hardly matters with how many at once a CPU catches up: that costs less than what a clock
-/// resolves then.
+/// Cap of the catch-up lag, in requests. At this lag the cost of catching up per request is below the resolution of a
+/// clock.
 const MAX_LAG: u64 = 64;
 
-/// For each so many CPUs that a space with a tag is active on, one timed request fewer looks whether it had better give
-/// that back: to look is to read the states of all of them. Without it, looking cost `tlb_shared` on 128 CPUs 2 %
-/// (`milan-128`, `turin-2p`).
+/// For each group of this many CPUs on which a tagged space is active, one timed request fewer considers demotion.
+/// Considering it reads the states of all these CPUs. Without this, `tlb_shared` on 128 CPUs lost 2 % (`milan-128`,
+/// `turin-2p`).
 const CPUS_PER_SKIP: u64 = 16;
 
-/// Samples from which on the mean of what requests with a tag cost moves by one in that many to each.
+/// Length of the mean of request costs with a tag: at most, each sample moves it by one part in this many.
 const COST_SAMPLES: u64 = 32;
 
-/// On how many CPUs besides the requester's a space is active, and which share of them its requests have to ask: the
-/// mean of the first samples, then one that moves an eighth of the way to each.
+/// On how many CPUs other than the requester's a space is active, and which share of them its requests have to
+/// interrupt. The first samples have equal weight; later ones move it by an eighth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// In 65,536ths.
     part: u64,
     /// CPUs, in 256ths.
     others: u64,
-    /// Samples that it rests on, at most 8.
+    /// Samples in the mean, at most 8.
     samples: u64,
 }
 
 impl Share {
-    /// Nothing is known, and none is believed.
+    /// Nothing is known, and nothing is assumed.
     pub(crate) const UNKNOWN: Share = Share {
         part: 0,
         others: 0,
@@ -69,7 +69,7 @@ impl Share {
     /// One CPU.
     const CPU: u64 = 1 << 8;
 
-    /// After another sample: `asked` of `others`, at most all.
+    /// After another sample: `asked` of `others` CPUs were targets.
     fn after(self, asked: u64, others: u64) -> Share {
         let sample = (asked * Self::WHOLE / others.max(1)).min(Self::WHOLE);
         let samples = (self.samples + 1).min(8);
@@ -80,7 +80,7 @@ impl Share {
         }
     }
 
-    /// After a timed request that tells only on how many `others` the space is active.
+    /// After a timed request that only shows on how many `others` the space is active.
     fn decayed(self, others: u64) -> Share {
         Share {
             part: decayed(self.part, SHARE_DECAY),
@@ -89,7 +89,7 @@ impl Share {
         }
     }
 
-    /// How many CPUs are asked, and how many are not; in 65,536ths.
+    /// How many CPUs are targets and how many are not, in 65,536ths.
     fn targets_and_rest(self) -> (u64, u64) {
         let asked = self.others * self.part / Self::CPU;
         (asked, self.others * Self::WHOLE / Self::CPU - asked)
@@ -108,34 +108,34 @@ impl Share {
     }
 }
 
-/// By how many requests a CPU has fallen behind when it catches up by itself, in eighths.
+/// How many requests a CPU is behind when it catches up by itself, in eighths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CatchUpLag(pub(crate) u64);
 
 impl CatchUpLag {
-    /// By one, and then by the next.
+    /// One request at a time.
     const ONE: CatchUpLag = CatchUpLag(8);
-    /// So far that catching up hardly matters: what is believed of a CPU until something is known, and the most.
+    /// So far that catching up hardly matters. Both the initial value for a CPU and the maximum.
     pub(crate) const MAX: CatchUpLag = CatchUpLag(MAX_LAG * 8);
 
-    /// After it has caught up with `missed` requests: an eighth of the way there.
+    /// After the CPU has caught up with `missed` requests: moves by an eighth.
     fn after(self, missed: u64) -> CatchUpLag {
         CatchUpLag(ewma_step(self.0, missed.min(MAX_LAG) * 8, 8))
     }
 }
 
-/// What requests of a space cost with a system-wide tag: the mean of the first samples, then one that moves a 32nd of
-/// the way to each.
+/// Cost of a space's requests with a system-wide tag. The first samples have equal weight; later ones move it by a
+/// 32nd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct BroadcastCost {
-    /// 0 if nothing is known, or it has faded altogether.
+    /// 0 if nothing is known, or the estimate has decayed to nothing.
     ns: u64,
-    /// Samples that it rests on, at most [`COST_SAMPLES`].
+    /// Samples in the mean, at most [`COST_SAMPLES`].
     samples: u64,
 }
 
 impl BroadcastCost {
-    /// Nothing is known. The word that says so is 0.
+    /// Nothing is known. Packed, it is 0.
     const UNKNOWN: BroadcastCost = BroadcastCost { ns: 0, samples: 0 };
 
     fn after(self, ns: u64) -> BroadcastCost {
@@ -166,20 +166,20 @@ impl BroadcastCost {
     }
 }
 
-/// Less by one in `part`, and down to nothing.
+/// Decays `value` by one `part`th, down to 0.
 fn decayed(value: u64, part: u64) -> u64 {
     value - value.div_ceil(part)
 }
 
-/// Whether `one` is more than `other` by an eighth: estimates follow samples by eighths, so that less may be chance.
+/// Whether `one` exceeds `other` by an eighth. Estimates move by eighths, so a smaller difference may be chance.
 fn exceeds_by_hysteresis(one: u64, other: u64) -> bool {
     one > other.saturating_add(other / 8)
 }
 
 impl Costs {
-    /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when `share` of its CPUs have to
-    /// be asked. The rest catch up by themselves: each when it has fallen `behind` by so many requests, for two
-    /// movements of a line, as many as asking a further target takes, and the invalidation of a tag.
+    /// Expected cost to the machine of a request of a space on per-CPU tags, ns, if `share` of its CPUs are targets.
+    /// The others catch up by themselves, each when it is `behind` by that many requests. That costs two cache-line
+    /// transfers, each taken as costly as one further target, and the invalidation of a tag.
     fn without_tag_ns(&self, share: Share, behind: CatchUpLag) -> u64 {
         let (asked, not) = share.targets_and_rest();
         let sending = match asked.checked_sub(Share::WHOLE) {
@@ -197,14 +197,14 @@ impl Costs {
 }
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Whether tags go by what requests cost.
+    /// Whether tags depend on the cost of requests.
     #[inline]
     pub(crate) fn weighs_tags(&self) -> bool {
         self.policy().reach.is_adaptive() && self.tags().are_by_cost()
     }
 
-    /// `cpu`, this one, has caught up by itself, in the slot that it has loaded, from generation `seen` on. Interrupts
-    /// off.
+    /// Records that `cpu`, which is this CPU, has caught up by itself in its loaded slot, starting from generation
+    /// `seen`. Interrupts off.
     #[inline]
     pub(crate) fn record_lag(&self, cpu: &PerCpu<K::Facade>, slot: &Slot<K::Facade>, seen: u64) {
         let missed = slot.generation.load(Ordering::Relaxed).wrapping_sub(seen);
@@ -214,14 +214,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Whether nothing is known of what requests of `space` cost without a tag.
+    /// Whether nothing is known about the cost of `space`'s requests without a tag.
     pub(crate) fn is_new(&self, space: &Space<K::Facade, W>) -> bool {
         space.target_share.load(Ordering::Relaxed) == Share::UNKNOWN.pack()
     }
 
-    /// After a request to `targets` CPUs of a space that is active on `active`: notes how many of those had to be
-    /// asked. What a request costs without a tag and with one, ns, if that is reason to give it one, which it is from
-    /// `least` active CPUs on. Two who note at once lose one sample: relaxed, as everywhere here.
+    /// Called after a request to `targets` CPUs of a space that is active on `active`. Records how many of those were
+    /// targets. Returns the cost of a request without a tag and with one, ns, if the space should be promoted, which
+    /// takes at least `least` active CPUs. Two CPUs that record at once lose one sample: relaxed, as everywhere here.
     pub(crate) fn should_promote(
         &self,
         space: &Space<K::Facade, W>,
@@ -239,7 +239,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             .broadcast_cost
             .store(broadcast_cost.decayed().pack(), Ordering::Relaxed);
         let (without, with) = self.without_and_with_tag(space, me);
-        // Where it has had a tag and was better off without, one sample is not enough.
+        // After a demotion for cost, one sample is not enough.
         let times = if broadcast_cost.ns == 0 {
             1
         } else {
@@ -249,15 +249,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.confirm_streak(space, found, times).then_some((without, with))
     }
 
-    /// Whether the timed request of `space` that is this sample looks whether the space had better give its tag back:
-    /// the rarer the more CPUs that is to look at.
+    /// Whether this sample of `space` considers demotion. Rarer on more CPUs, because it reads the state of each.
     pub(crate) fn looks(&self, space: &Space<K::Facade, W>, sample: u64) -> bool {
         let others = Share::unpack(space.target_share.load(Ordering::Relaxed)).others / Share::CPU;
         sample.is_multiple_of(1 + others / CPUS_PER_SKIP)
     }
 
-    /// After a timed request of a space that has a tag and is active on `active` CPUs: what requests are expected to
-    /// cost without, and have cost with it, ns, if that is more. What is known of the former fades.
+    /// Called after a timed request of a space that has a tag and is active on `active` CPUs. Returns the expected cost
+    /// without the tag and the measured cost with it, ns, if the latter is higher. Decays the estimate without a tag.
     pub(crate) fn should_demote(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
         let others = u64::from(active.saturating_sub(1));
         let share = Share::unpack(space.target_share.load(Ordering::Relaxed)).decayed(others);
@@ -268,14 +267,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         exceeds_by_hysteresis(with.ns, without).then_some((without, with.ns))
     }
 
-    /// What a request of `space` from `me` is expected to cost without a system-wide tag, and with one; ns. Others are
-    /// taken to fall behind as far as `me` does.
+    /// Expected cost of a request of `space` from `me` without a system-wide tag, and with one, ns. Other CPUs are
+    /// assumed to lag as far behind as `me`.
     fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId) -> (u64, u64) {
         let costs = self.weighed(self.costs.load());
         let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
         let behind = CatchUpLag(self.cpus[me].own.lag.load(Ordering::Relaxed));
-        // Where broadcasts are aimed each CPU that gets one stands still for it, which the requester's clock does not
-        // see: taken to be half as long as for an interrupt, since it enters no handler. No figure is public.
+        // A CPU that receives a targeted broadcast stalls for it, which the requester's clock does not see. Assumed to
+        // be half as long as for an interrupt, since no handler is entered. No figure is public.
         let disturbed = if self.kernel.broadcast_is_targeted() {
             costs.disturbed_ns.saturating_mul(share.others / Share::CPU) / 2
         } else {
@@ -285,30 +284,30 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         (costs.without_tag_ns(share, behind), with)
     }
 
-    /// `space` gives up its tag, since requests cost less without: what was known of that has faded, so it is learnt
-    /// anew; what they cost with it is kept.
+    /// Called when `space` gives up its tag because requests cost less without. That estimate has decayed, so it is
+    /// learned anew. The cost with the tag is kept.
     pub(crate) fn forget_target_share(&self, space: &Space<K::Facade, W>) {
         space.target_share.store(Share::UNKNOWN.pack(), Ordering::Relaxed);
     }
 
-    /// `space` gives up its tag, but not since requests cost less without.
+    /// Called when `space` gives up its tag for any other reason than cost.
     pub(crate) fn forget_broadcast_cost(&self, space: &Space<K::Facade, W>) {
         space
             .broadcast_cost
             .store(BroadcastCost::UNKNOWN.pack(), Ordering::Relaxed);
     }
 
-    /// Whether a request of `space`, which has no tag, to `targets` CPUs may be broadcast under every tag: what
-    /// broadcasts cost when the space last had a tag, if it gave that up for it, still counts, for what they cost now,
-    /// few as they are, says nothing of many.
+    /// Whether a request of `space`, which has no tag, to `targets` CPUs may be broadcast under every tag. If the space
+    /// gave up a tag for its cost, the broadcast cost of that time still counts. The present cost of a few broadcasts
+    /// says nothing about many.
     #[inline]
     pub(crate) fn may_broadcast(&self, space: &Space<K::Facade, W>, targets: u64) -> bool {
-        // The costs are on a line that is often written: only who needs them reads them.
+        // The costs are on a line that is often written, so they are read only where needed.
         let broadcast_cost = BroadcastCost::unpack(space.broadcast_cost.load(Ordering::Relaxed)).ns;
         broadcast_cost == 0 || self.costs.load().disturbance_ns(targets) >= broadcast_cost
     }
 
-    /// Whether a sample has found `space` better off the other way, with a tag or without, for the `times`th time in a
+    /// Whether a sample has found `space` better off the other way, with or without a tag, for the `times`th time in a
     /// row.
     pub(crate) fn confirm_streak(&self, space: &Space<K::Facade, W>, found: bool, times: u32) -> bool {
         let before = space.streak.load(Ordering::Relaxed);
@@ -329,8 +328,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whoever has to be asked costs what interrupts cost; whoever need not, hardly anything once CPUs fall far
-        /// behind.
+        /// A target costs what an interrupt costs. A CPU that catches up by itself costs hardly anything at a large
+        /// lag.
         #[test]
         fn without_a_tag_the_cost_is_of_targets_and_of_catching_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
             let without = |share, behind| truth.without_tag_ns(share, behind);
@@ -344,7 +343,7 @@ mod tests {
             prop_assert!(without(share, CatchUpLag::MAX) <= without(share, CatchUpLag::ONE));
         }
 
-        /// Shares and distances go where the samples are, and stay in bounds.
+        /// Shares and lags converge to the samples, and stay in bounds.
         #[test]
         fn shares_and_distances_follow(asked in 0_u64..70, others in 1_u64..70, missed in 1_u64..200, strays in proptest::collection::vec(0_u64..70, 0..20)) {
             let sample = asked.min(others) * Share::WHOLE / others;
@@ -364,8 +363,8 @@ mod tests {
             prop_assert_eq!(Share::unpack(share.pack()), share);
         }
 
-        /// What it costs with a tag: the first samples weigh the same, no later one moves it by more than a 32nd, it
-        /// fades to nothing, and is learnt anew then.
+        /// The cost with a tag: the first samples have equal weight, no later one moves it by more than a 32nd, it
+        /// decays to nothing, and is then learned anew.
         #[test]
         fn the_cost_with_a_tag_follows_its_samples(first in proptest::collection::vec(1_u64..1_000_000, 1..=32), steady in 1_u64..1_000_000) {
             let with = first.iter().fold(BroadcastCost::UNKNOWN, |with, &ns| with.after(ns));
@@ -379,7 +378,7 @@ mod tests {
             prop_assert_eq!((gone.ns, gone.after(steady)), (0, BroadcastCost::UNKNOWN.after(steady)));
         }
 
-        /// The first samples weigh the same.
+        /// The first samples have equal weight.
         #[test]
         fn of_few_samples_a_share_is_the_mean(asked in proptest::collection::vec(0_u64..=64, 1..=8)) {
             let share = asked.iter().fold(Share::UNKNOWN, |share, &asked| share.after(asked, 64));

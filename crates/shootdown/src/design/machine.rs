@@ -1,18 +1,18 @@
 //! What the machine can do, found at boot.
 
-/// Workarounds for processors that do not invalidate as they should. Read in `flush` and `transport/broadcast.rs`.
+/// Workarounds for processors that do not invalidate correctly. Read in `flush` and `transport/broadcast.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errata {
-    /// Never broadcast, whatever the reach says: interrupts instead (ThunderX pass 1, ThunderX 27456).
+    /// Never broadcast, regardless of the reach: use interrupts (ThunderX pass 1, ThunderX 27456).
     pub never_broadcast: bool,
-    /// Interrupt as well as broadcast: the synchronisation is acknowledged too early (C1-Pro 4193714).
+    /// Interrupt in addition to the broadcast: the synchronisation is acknowledged too early (C1-Pro 4193714).
     pub interrupt_too: bool,
     /// Invalidate and synchronise twice (Falkor 1009, A76 1286807, A55 2441007, A510 2441009).
     pub repeat: bool,
 }
 
 impl Errata {
-    /// A processor that does as it should.
+    /// A processor without errata.
     pub const NONE: Errata = Errata {
         never_broadcast: false,
         interrupt_too: false,
@@ -20,25 +20,27 @@ impl Errata {
     };
 }
 
-/// The limits and errata of the machine at hand. The engine is given it when it is built.
+/// The limits and errata of a machine. Given to the engine when it is built.
 ///
-/// `..Machine::PCID` fills in what need not be said.
+/// `..Machine::PCID` fills in the other fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
-    /// First tag that the engine may use, from 1: tags below stay with the kernel, whose root is loaded under tag 0.
+    /// First tag that the engine may use, at least 1. Lower tags belong to the kernel, whose root is loaded under tag
+    /// 0.
     pub first_tag: u16,
     /// One past the last tag of the hardware: 4096 for PCIDs, 256 or 65,536 for ASIDs, half as many for split Arm
     /// pairs. 0 or 1 where there are no usable tags: see [`has_tags`](Machine::has_tags).
     pub tag_limit: u32,
-    /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style). Hooks get both of every
-    /// pair, and translate where a pair's numbers are others: Arm's are an even ASID and the next (`AsidPair::of_tag`
-    /// of `shootdown-arch`), half as many as there are ASIDs; `tag_limit` says how many.
+    /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style). Hooks receive both tags of
+    /// a pair. Where the hardware pairs tags otherwise, the hook translates: on Arm an even ASID and the next one
+    /// (`AsidPair::of_tag` of `shootdown-arch`). That gives half as many pairs as there are ASIDs, which `tag_limit`
+    /// states.
     pub split: bool,
     /// Workarounds for the processor.
     pub errata: Errata,
 }
 
-/// The tag bit that tells the user half of a split pair (bit 11 of the PCID, as Linux's PTI has it).
+/// The tag bit that marks the user half of a split pair (bit 11 of the PCID, as in Linux's PTI).
 pub const USER_HALF: u16 = 1 << 11;
 
 impl Machine {
@@ -52,15 +54,15 @@ impl Machine {
 
     /// A machine without usable tags (x86 without PCIDs, RISC-V with an ASID width of 0), no errata.
     ///
-    /// Every hook is given tag 0, and [`load_root`](crate::Kernel::load_root) never `keep`, for the kernel's root
-    /// either: no entry of one space is left when another is loaded (C4). [`Policy::slots`](crate::Policy::slots),
-    /// [`first_tag`](Machine::first_tag) and [`split`](Machine::split) mean nothing.
+    /// Every hook receives tag 0, and [`load_root`](crate::Kernel::load_root) never receives `keep`, not even for the
+    /// kernel's root: no entry of one space survives the load of another (C4). [`Policy::slots`](crate::Policy::slots),
+    /// [`first_tag`](Machine::first_tag) and [`split`](Machine::split) have no meaning.
     pub const NO_TAGS: Machine = Machine {
         tag_limit: 1,
         ..Machine::PCID
     };
 
-    /// A machine with tags of so many bits, at most 16, and no errata. 0 for none.
+    /// A machine with tags of `bits` bits, at most 16, and no errata. 0 for no tags.
     pub const fn with_tag_bits(bits: u32) -> Machine {
         assert!(bits <= 16, "a tag has at most 16 bits");
         Machine {
@@ -69,7 +71,7 @@ impl Machine {
         }
     }
 
-    /// The same machine, of which at most `tags` tags are used: as many as [`Storage`](crate::Storage) has room for.
+    /// The same machine, using at most `tags` tags: as many as [`Storage`](crate::Storage) has room for.
     pub const fn limited_to(self, tags: u32) -> Machine {
         Machine {
             tag_limit: if tags < self.tag_limit { tags } else { self.tag_limit },
@@ -83,7 +85,7 @@ impl Machine {
         self.tag_limit > 1
     }
 
-    /// One past the last tag that may be given out.
+    /// One past the last tag that may be allocated.
     #[inline]
     pub(crate) const fn end_of_tags(&self) -> u32 {
         if self.split && self.tag_limit > USER_HALF as u32 {

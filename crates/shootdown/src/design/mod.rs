@@ -1,7 +1,7 @@
-//! A design: a [`Policy`], which the kernel chooses, on a [`Machine`], which it finds.
+//! A design: a [`Policy`], which the kernel chooses, on a [`Machine`], which it detects.
 //!
-//! Published designs are presets of the policy; mixing settings is free. Adding a design is adding a value to an axis
-//! in `policy.rs` and serving it where the axis is read (each axis says where).
+//! Published designs are presets of the policy. Settings can be mixed freely. To add a design, add a value to an axis
+//! in `policy.rs` and implement it where the axis is read, which each axis states.
 
 mod machine;
 mod policy;
@@ -33,10 +33,10 @@ impl Policy {
     }
 }
 
-/// How spaces get tags: as the policy says, where the machine has any.
+/// How spaces get tags: as the policy says, if the machine has tags.
 #[inline(always)]
 pub(crate) const fn tags_on(policy: &Policy, machine: &Machine) -> Tags {
-    // In this order: a policy with per-CPU tags only, fixed at compile time, never asks the machine.
+    // In this order: a policy with only per-CPU tags, fixed at compile time, never reads the machine.
     if !policy.tags.has_system_tags() || machine.has_tags() {
         policy.tags
     } else {
@@ -52,7 +52,7 @@ pub(crate) struct TagRange {
 }
 
 impl Design {
-    /// The same design. A machine without tags has one number for every root, 0, and no pairs of numbers.
+    /// The same design. A machine without tags has one number for every root, 0, and no pairs.
     pub(crate) const fn normalised(mut self) -> Design {
         if !self.machine.has_tags() {
             self.machine.first_tag = 0;
@@ -80,7 +80,7 @@ impl Design {
     /// Whether policy and machine fit each other and `cpus` CPUs.
     ///
     /// # Errors
-    /// What does not, in words. [`Engine::new`](crate::Engine::new) panics with it.
+    /// A message that names the conflict. [`Engine::new`](crate::Engine::new) panics with it.
     pub const fn fits(&self, cpus: usize) -> Result<(), &'static str> {
         let Design { policy, machine } = self;
         let TagRange { first, end } = self.pool();

@@ -1,7 +1,8 @@
-//! The axes of a policy. Each says where it is read.
+//! The axes of a policy. Each states where it is read.
 //!
-//! Settings that stand for a published kernel only are there with the feature `published`, those that measure costs
-//! with `adaptive`. Code that depends on one asks the predicates at the end; without the feature the answer is known.
+//! Settings that exist only to represent a published kernel need the feature `published`; those that measure costs need
+//! `adaptive`. Code that depends on such a setting asks the predicates at the end of this file. Without the feature
+//! their answer is a constant.
 
 /// How address spaces get hardware tags. Read in `cpu/switch.rs`, `flush` and `tags/promotion.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +10,7 @@
 pub enum Tags {
     /// Dynamic slots per CPU, each with the generation it has seen (x86 PCIDs as Linux and FreeBSD use them).
     PerCpu,
-    /// One tag per space on all CPUs, with roll-over when they run out (Arm and RISC-V ASIDs).
+    /// One tag per space on all CPUs, with roll-over when tags run out (Arm and RISC-V ASIDs).
     System,
     /// Per-CPU slots, and a system-wide tag once a space is seen active on `promote_at` CPUs or more. With
     /// [`Reach::Adaptive`] the space gives the tag back when it is active on half as many.
@@ -17,20 +18,20 @@ pub enum Tags {
         /// CPUs that must be seen active at once.
         promote_at: u32,
     },
-    /// Per-CPU slots, and a system-wide tag once a space's requests are expected to cost less with one: by how many of
-    /// its active CPUs have to be interrupted, and by how far the others fall behind before they catch up. The space
-    /// gives the tag back when broadcasts have become more expensive than that. The engine tries it without the tag at
-    /// intervals, because estimates go out of date. Served with [`Reach::Adaptive`], else as
+    /// Per-CPU slots, and a system-wide tag once a space's requests are expected to cost less with one. The estimate
+    /// uses how many of its active CPUs have to be interrupted, and how far the others fall behind before they catch
+    /// up. The space gives the tag back when broadcasts cost more than that. Estimates go out of date, so the engine
+    /// tries the space without the tag at intervals. Takes effect with [`Reach::Adaptive`]; otherwise as
     /// [`Hybrid`](Tags::Hybrid).
     #[cfg(feature = "adaptive")]
     HybridByCost {
-        /// CPUs that must be seen active at once, at least.
+        /// CPUs that must be seen active at once, as a minimum.
         promote_at: u32,
     },
 }
 
 impl Tags {
-    /// From how many active CPUs on a space may get a system-wide tag; `None` where only one kind of tag exists.
+    /// Number of active CPUs at which a space may get a system-wide tag; `None` where only one kind of tag exists.
     #[inline]
     pub const fn promote_at(self) -> Option<u32> {
         match self {
@@ -47,8 +48,8 @@ impl Tags {
         !matches!(self, Tags::PerCpu)
     }
 
-    /// Whether a tag names the same space on every CPU, always. Only then may CPUs use each other's entries: Arm's CnP
-    /// bit, which must be off where this is false.
+    /// Whether a tag always names the same space on every CPU. Only then may CPUs use each other's entries: Arm's CnP
+    /// bit must be off where this is false.
     #[inline]
     pub const fn are_alike_on_all_cpus(self) -> bool {
         matches!(self, Tags::System)
@@ -59,16 +60,16 @@ impl Tags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reach {
-    /// By interrupts to the CPUs concerned.
+    /// By interrupts to the target CPUs.
     Ipi,
-    /// By the broadcast instruction wherever the space's tag is system-wide, else by interrupts.
+    /// By the broadcast instruction where the space's tag is system-wide, otherwise by interrupts.
     Broadcast,
-    /// Locally when no other CPU was ever active in the space, else as [`Broadcast`](Reach::Broadcast).
+    /// Locally if no other CPU was ever active in the space, otherwise as [`Broadcast`](Reach::Broadcast).
     LocalFirst,
-    /// Per request, whichever is expected to cost less, from costs that the engine measures for itself.
+    /// For each request, the way that is expected to cost less, from costs that the engine measures.
     #[cfg(feature = "adaptive")]
     Adaptive,
-    /// Not at all. Unsound: the negative control that an oracle must catch at once.
+    /// Not at all. Unsound: the negative control that an oracle must catch.
     None,
 }
 
@@ -76,15 +77,16 @@ pub enum Reach {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Targets {
-    /// Every online CPU, whatever it runs.
+    /// Every online CPU.
     #[cfg(feature = "published")]
     All,
     /// The space's CPU set.
     Space,
-    /// The CPU set without lazy CPUs and CPUs that have left (lazy ones are kept where C3 needs them).
+    /// The CPU set without CPUs in lazy TLB mode and without CPUs that have left. Lazy CPUs stay targets where C3
+    /// requires it.
     Active,
-    /// As [`Active`](Targets::Active), and a CPU also counts as lazy while it is inside the kernel on behalf of
-    /// user code and touches no user address: between `enter_kernel` and `leave_lazy`. It catches up before it returns.
+    /// As [`Active`](Targets::Active). A CPU also counts as lazy while it is inside the kernel on behalf of user code
+    /// and accesses no user address: between `enter_kernel` and `leave_lazy`. It catches up before it returns.
     InUser,
 }
 
@@ -93,43 +95,44 @@ pub enum Targets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Departure {
-    /// At the switch: a write of a line that the space's other CPUs share.
+    /// At the switch: this writes a line that the space's other CPUs share.
     AtSwitch,
-    /// When a request finds it gone, as Linux does from 6.13 on: a switch writes nothing, and a CPU that comes back is
-    /// still in. Requests that free table pages go to such CPUs too, and so does one request in `trim_ns`; all others
-    /// skip them. Served with [`Requests::PerRequest`] and per-CPU tags, else as [`AtSwitch`](Departure::AtSwitch).
+    /// When a request finds it gone, as in Linux since 6.13: a switch writes nothing, and a CPU that comes back is
+    /// still a member. Requests that free page-table pages are sent to such CPUs too, and one request in each `trim_ns`
+    /// is as well. All others skip them. Takes effect with [`Requests::PerRequest`] and per-CPU tags; otherwise as
+    /// [`AtSwitch`](Departure::AtSwitch).
     #[cfg(feature = "published")]
     WhenAsked {
-        /// Least time, ns, between two requests of a space that look for CPUs that have left.
+        /// Shortest time, ns, between two requests of a space that look for CPUs that have left.
         trim_ns: u64,
     },
-    /// At the switch while no other CPU is in the set, which then costs next to nothing, else when a request finds it
-    /// gone: CPUs that come and go between spaces that others run too write no shared line. Requests skip CPUs that
-    /// have left, and ask them to leave the set as well once looking at them has cost as much; so a space that has
-    /// moved on is soon rid of them. Requests that free table pages skip them too: what they hold is of no use before
-    /// they have caught up. Served with [`Requests::PerRequest`] and [`Requests::Log`] and per-CPU tags, else as
-    /// [`AtSwitch`](Departure::AtSwitch).
+    /// At the switch if no other CPU is in the set, because that costs next to nothing; otherwise when a request finds
+    /// it gone. So a CPU that moves between spaces shared with other CPUs writes no shared line. Requests skip CPUs
+    /// that have left. Once scanning them has cost as much as asking them to leave the set, a request asks them. So a
+    /// space that has moved to other CPUs soon drops the old ones. Requests that free page-table pages skip them too:
+    /// such a CPU catches up before it uses any of its entries. Takes effect with [`Requests::PerRequest`] and
+    /// [`Requests::Log`] and per-CPU tags; otherwise as [`AtSwitch`](Departure::AtSwitch).
     WhenShared {
-        /// Fruitless looks at a CPU that cost about as much as asking it once.
+        /// Number of fruitless scans of a CPU that cost about as much as asking it once.
         looks: u32,
     },
 }
 
-/// How a request is handed over. Read in `flush`, `transport/ipi.rs` and `transport/handler.rs`.
+/// How a request is passed to its targets. Read in `flush`, `transport/ipi.rs` and `transport/handler.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Requests {
     /// A queue entry at each target points at a descriptor on the requester's stack.
     PerRequest,
-    /// The same, but the descriptor belongs to the requester's CPU and is made once. Kernels that have only that keep
-    /// preemption off while it is in use; here a request that finds it in use takes the stack.
+    /// The same, but the descriptor belongs to the requester's CPU and is created once. Kernels with this scheme keep
+    /// preemption off while it is in use. Here a request that finds it in use takes the stack.
     #[cfg(feature = "published")]
     PerCpu,
-    /// The range goes to the space's log; an interrupt only says "catch up"; many requesters share one.
+    /// The range goes to the space's log. An interrupt only says "catch up", and many requesters share one.
     Log,
 }
 
-/// When the requester does its own invalidation. Read in `transport/ipi.rs` and `flush_while`.
+/// When the requester invalidates locally. Read in `transport/ipi.rs` and `flush_while`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Order {
@@ -143,32 +146,32 @@ pub enum Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ack {
-    /// When it has invalidated.
+    /// After it has invalidated.
     Late,
-    /// When its handler begins, where that is right: a range of one space on per-CPU tags, no table pages, and nothing
-    /// on the target touches user addresses before it has invalidated. NMI handlers have to ask
-    /// ([`user_access_ok`](crate::Engine::user_access_ok)). Else as [`Late`](Ack::Late).
+    /// When its handler begins, where that is safe: for a range of one space on per-CPU tags that frees no page-table
+    /// pages, if nothing on the target accesses user addresses before it has invalidated. NMI handlers must check
+    /// [`user_access_ok`](crate::Engine::user_access_ok). Otherwise as [`Late`](Ack::Late).
     Early,
 }
 
-/// How a requester waits, and who carries out the requests that reach its CPU meanwhile. Read in `transport/ipi.rs`,
-/// `flush/token.rs` and `transport/handler.rs` (`serves_while_waiting`).
+/// How a requester waits, and which code carries out the requests that reach its CPU during the wait. Read in
+/// `transport/ipi.rs`, `flush/token.rs` and `transport/handler.rs` (`serves_while_waiting`).
 ///
-/// A waiter that has interrupts off serves requests under every setting (C5).
+/// A waiter with interrupts off serves requests under every setting (C5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Pinned, with preemption off, until every target has answered. Requests to this CPU are left to its interrupt,
-    /// as in Linux. With [`Requests::Log`] the wait is a section of its own: a preemption may come between the sending
-    /// and it.
+    /// Pinned, with preemption off, until every target has answered. Requests to this CPU are left to its interrupt
+    /// handler, as in Linux. With [`Requests::Log`] the wait is a pinned section of its own: a preemption may occur
+    /// between the send and the wait.
     Spin,
-    /// As [`Spin`](Wait::Spin), but the waiter carries out requests to its CPU as soon as it sees them.
+    /// As [`Spin`](Wait::Spin), but the waiter carries out requests to its CPU when it sees them.
     SpinServing,
-    /// With preemption on: the waiter may be preempted and may migrate. Only the local part, choosing targets and
-    /// sending are pinned (and a wait for a free slot in a target's queue, which is part of sending). Requests to its
-    /// CPU are left to the interrupt.
+    /// With preemption on: the waiter may be preempted and may migrate. Only the local invalidation, the choice of
+    /// targets and the send are pinned. The send includes any wait for a free slot in a target's queue. Requests to
+    /// this CPU are left to its interrupt handler.
     Preemptible,
-    /// As [`Preemptible`](Wait::Preemptible), but the waiter carries out requests to its CPU as soon as it sees them.
+    /// As [`Preemptible`](Wait::Preemptible), but the waiter carries out requests to its CPU when it sees them.
     PreemptibleServing,
 }
 
@@ -179,31 +182,31 @@ impl Wait {
         matches!(self, Wait::Preemptible | Wait::PreemptibleServing)
     }
 
-    /// Whether the waiter carries out requests to its CPU although interrupts are on.
+    /// Whether the waiter carries out requests to its CPU even with interrupts on.
     #[inline]
     pub const fn serves(self) -> bool {
         matches!(self, Wait::SpinServing | Wait::PreemptibleServing)
     }
 }
 
-/// How the freeing side of a table page knows that no lockless walk still holds a link to it. Read in `walk`.
+/// How a CPU that frees a page-table page knows that no lockless walk still holds a pointer to it. Read in `walk`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Walkers {
     /// The kernel has no lockless walks: nothing is done, nothing is checked, and [`walk`](crate::Engine::walk) panics.
     None,
-    /// Interrupts every online CPU; walks run with interrupts off and cost nothing.
+    /// Interrupts every online CPU. Walks run with interrupts off and cost nothing.
     InterruptAll,
-    /// A walk publishes its space in a word of its CPU by a store and a full barrier, and clears it afterwards.
+    /// A walk publishes its space in a per-CPU word by a store and a full barrier, and clears the word afterwards.
     Precise,
     /// The same with one atomic exchange in place of store and barrier.
     #[cfg(feature = "published")]
     PreciseExchange,
-    /// A walk registers its CPU once; it stays registered until a freeing side asks.
+    /// A walk registers its CPU once. The CPU stays registered until a freeing CPU asks it to leave.
     Sticky,
-    /// Table pages go to a reclaimer that frees them after a grace period.
+    /// Page-table pages go to a reclaimer that frees them after a grace period.
     GracePeriod,
-    /// Sticky or precise, per space, by which of walking and freeing is the more frequent.
+    /// Sticky or precise, per space, depending on whether walks or frees are more frequent.
     Adaptive,
 }
 
@@ -213,19 +216,19 @@ pub enum Walkers {
 pub enum Exit {
     /// Its translations are invalidated.
     Flush,
-    /// Nothing: the tag is not used again before a roll-over has invalidated it.
+    /// Nothing: the tag is not reused before a roll-over has invalidated it.
     DeferToRollOver,
 }
 
-/// When what an unmap took away is free again. Read in `flush/batch.rs` and `flush/deferred.rs`.
+/// When unmapped memory may be reused. Read in `flush/batch.rs` and `flush/deferred.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Free {
-    /// When its own flush is complete, in batches too.
+    /// When its own flush is complete, also in batches.
     Synchronous,
-    /// The same, but the changes of a [`batch`](crate::Engine::batch) in many spaces share one request.
+    /// The same, but a [`batch`](crate::Engine::batch) of changes in many spaces shares one request.
     Batched,
-    /// As [`Batched`](Free::Batched), and [`flush_later`](crate::Engine::flush_later) interrupts nobody: frames and
+    /// As [`Batched`](Free::Batched), and [`flush_later`](crate::Engine::flush_later) interrupts no CPU: frames and
     /// virtual range wait until every CPU has flushed at a tick or a switch. Relaxes the contract: other CPUs may use
     /// the old translation until then.
     Deferred,
@@ -240,52 +243,54 @@ pub struct Policy {
     pub reach: Reach,
     /// Which CPUs are interrupted.
     pub targets: Targets,
-    /// When CPUs that have left are no longer among them.
+    /// When CPUs that have left stop being targets.
     pub departure: Departure,
     /// How requests are handed over.
     pub requests: Requests,
-    /// When the requester does its own part.
+    /// When the requester invalidates locally.
     pub order: Order,
     /// When targets acknowledge.
     pub ack: Ack,
     /// How the requester waits.
     pub wait: Wait,
-    /// How lockless walks are kept off freed table pages.
+    /// How page-table pages are protected from lockless walks while they are freed.
     pub walkers: Walkers,
     /// What happens when a space ends.
     pub exit: Exit,
-    /// When what was unmapped is free again.
+    /// When unmapped memory may be reused.
     pub free: Free,
-    /// Strides up to which a range is flushed page by page; above, the whole tag goes. 33 is Linux's customary value
-    /// (`tlb_single_page_flush_ceiling`).
+    /// Most strides of a range that is flushed page by page. A longer range flushes the whole tag. 33 is Linux's
+    /// default (`tlb_single_page_flush_ceiling`).
     pub ceiling: u32,
     /// Per-CPU tag slots in use, 1 to [`MAX_SLOTS`]. 6 is Linux's `TLB_NR_DYN_ASIDS`.
     pub slots: u8,
-    /// Length in ns (a power of two) of one sampling window for promotion, where reach is not adaptive; a CPU considers
-    /// in 1 of [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32; shorter reacts sooner.
+    /// Length in ns (a power of two) of one sampling window for promotion, where reach is not adaptive. A CPU considers
+    /// promotion in 1 of [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32. Shorter
+    /// windows react sooner.
     pub consider_window_ns: u64,
-    /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered
-    /// for promotion and demotion: two clock reads, and now and then a store to the shared estimates.
+    /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space is
+    /// considered for promotion and demotion. A sample costs two clock reads, and sometimes a store to the shared
+    /// estimates.
     pub sample_one_in: u32,
-    /// Samples in a row that must find a space better off without its tag before it is demoted; with 64 and 8 about 500
-    /// flushes, so that threads which sleep for a moment do not cost it its tag. As many must find a space better off
-    /// with a tag again, after it gave its tag up because broadcasts cost too much.
+    /// Samples in a row that must find a space better off without its tag before it is demoted. With 64 and 8 that is
+    /// about 500 flushes, so threads that sleep briefly do not lose the tag. After a demotion because broadcasts cost
+    /// too much, promotion takes as many samples.
     pub demote_after: u32,
-    /// Frames that unmaps on one CPU may keep waiting with [`Free::Deferred`]; what would exceed it is flushed
-    /// synchronously. 4096 are 16 MiB: what a CPU that unmaps a page in a microsecond frees in four ticks of a
+    /// Frames that unmaps on one CPU may hold in quarantine with [`Free::Deferred`]. Unmaps beyond that are flushed
+    /// synchronously. 4096 frames are 16 MiB: what a CPU that unmaps one page per microsecond frees in four ticks of a
     /// millisecond.
     pub defer_frames: u32,
-    /// Wait in ns after which a CPU that has not answered is reported (C7); 0 reports never.
+    /// Wait in ns after which a CPU that has not answered is reported (C7); 0 disables the report.
     pub stuck_ns: u64,
 }
 
-/// Most per-CPU tag slots.
+/// Largest number of per-CPU tag slots.
 pub const MAX_SLOTS: usize = 16;
 
-/// A CPU considers promoting the space that it has just flushed in one of this many windows.
+/// A CPU considers promoting the space that it has just flushed in one window of this many.
 pub const CONSIDER_ONE_IN: u64 = 32;
 
-// Whether a setting is one that not every build has.
+// Predicates for settings that not every build has.
 
 impl Tags {
     #[inline(always)]

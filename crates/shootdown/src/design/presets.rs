@@ -1,6 +1,6 @@
-//! The presets: published designs, and ours, as settings on every axis.
+//! The presets: published designs, and our own, as settings on every axis.
 //!
-//! Which one on which machine:
+//! Which preset for which machine:
 //! - x86 without INVLPGB, or a first port to any machine: [`IPI`](Policy::IPI).
 //! - AMD with INVLPGB: [`BROADCAST`](Policy::BROADCAST).
 //! - Arm, RISC-V with broadcast fences: [`ARM_BROADCAST`](Policy::ARM_BROADCAST).
@@ -9,8 +9,8 @@
 use crate::design::*;
 
 impl Policy {
-    /// x86 before broadcast: per-CPU tags, interrupts to active CPUs, requests on the stack, local part first. Waiters
-    /// leave the requests of others to the interrupt, as Linux's always did.
+    /// x86 before broadcast: per-CPU tags, interrupts to active CPUs, requests on the stack, local invalidation first.
+    /// Waiters leave requests to the interrupt handler, as Linux always has.
     pub const IPI: Policy = Policy {
         tags: Tags::PerCpu,
         reach: Reach::Ipi,
@@ -32,46 +32,45 @@ impl Policy {
         stuck_ns: 1_000_000_000,
     };
 
-    /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone: what Linux does since
-    /// 6.13, whose second between trims this is.
+    /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone, as in Linux since 6.13.
+    /// One second between trims is Linux's value.
     #[cfg(feature = "published")]
     pub const IPI_TRIM: Policy = Policy {
         departure: Departure::WhenAsked { trim_ns: 1_000_000_000 },
         ..Policy::IPI
     };
 
-    /// As [`IPI`](Self::IPI), but the requester does its own part while the targets do theirs.
+    /// As [`IPI`](Self::IPI), but the requester invalidates locally while the targets invalidate.
     pub const IPI_CONCURRENT: Policy = Policy {
         order: Order::Concurrent,
         ..Policy::IPI
     };
 
-    /// As [`IPI`](Self::IPI), with one preallocated descriptor per CPU: Linux before its requests went to the stack.
+    /// As [`IPI`](Self::IPI), with one preallocated descriptor per CPU: Linux before requests moved to the stack.
     #[cfg(feature = "published")]
     pub const IPI_PER_CPU: Policy = Policy {
         requests: Requests::PerCpu,
         ..Policy::IPI
     };
 
-    /// As [`IPI_CONCURRENT`](Self::IPI_CONCURRENT), and targets acknowledge before they invalidate, where that is
-    /// right.
+    /// As [`IPI_CONCURRENT`](Self::IPI_CONCURRENT), and targets acknowledge before they invalidate, where that is safe.
     pub const IPI_EARLY: Policy = Policy {
         ack: Ack::Early,
         ..Policy::IPI_CONCURRENT
     };
 
-    /// As [`IPI`](Self::IPI), but unmaps interrupt nobody: frames and virtual ranges wait for ticks. Relaxes the
+    /// As [`IPI`](Self::IPI), but unmaps interrupt no CPU: frames and virtual ranges wait for ticks. Relaxes the
     /// contract.
     pub const DEFERRED: Policy = Policy {
         free: Free::Deferred,
         ..Policy::IPI
     };
 
-    /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as
+    /// AMD broadcast invalidation: hybrid tags at 4 active CPUs, broadcast for promoted spaces, otherwise as
     /// [`IPI`](Self::IPI).
     ///
-    /// Its flushes interrupt nobody, so they prove nothing about walks: table pages wait for a grace period, as in the
-    /// Linux that has it.
+    /// Its flushes interrupt no CPU, so they prove nothing about walks: page-table pages wait for a grace period, as in
+    /// Linux with INVLPGB.
     pub const BROADCAST: Policy = Policy {
         tags: Tags::Hybrid { promote_at: 4 },
         reach: Reach::Broadcast,
@@ -79,21 +78,21 @@ impl Policy {
         ..Policy::IPI
     };
 
-    /// As [`IPI`](Self::IPI), but a waiter keeps neither its CPU nor preemption off.
+    /// As [`IPI`](Self::IPI), but a waiter may be preempted and may migrate.
     pub const PREEMPTIBLE: Policy = Policy {
         wait: Wait::Preemptible,
         ..Policy::IPI
     };
 
-    /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer.
-    /// Whether a space is promoted follows from the costs too; `promote_at` is the least.
+    /// Our own design: hybrid tags with demotion, reach by measured cost, the flush log, local invalidation while the
+    /// targets answer. Promotion of a space also depends on cost; `promote_at` is the minimum.
     #[cfg(feature = "adaptive")]
     pub const ADAPTIVE: Policy = Policy {
         tags: Tags::HybridByCost { promote_at: 2 },
         reach: Reach::Adaptive,
         targets: Targets::InUser,
-        // About what an interrupt costs both sides over what a transfer of a line does (0.5 to 1 us over 50 to 100 ns
-        // in most machine models). Not fitted, nor need it be: 4 or 64 in its place, by hand, change the rates of
+        // About the ratio of an interrupt's cost on both sides to that of a cache-line transfer (0.5 to 1 us over 50 to
+        // 100 ns in most machine models). Not fitted: 4 or 64 instead, tried by hand, change the rates of
         // `context_switch` on `milan-128`, `turin-2p` and `ampere-32` without broadcast by at most 1.2 %.
         departure: Departure::WhenShared { looks: 16 },
         requests: Requests::Log,
@@ -103,7 +102,7 @@ impl Policy {
         ..Policy::BROADCAST
     };
 
-    /// [`IPI`](Self::IPI), whose freeing side of table pages interrupts every CPU: walks cost nothing.
+    /// [`IPI`](Self::IPI); a CPU that frees page-table pages interrupts every CPU, and walks cost nothing.
     pub const WALK_INTERRUPT_ALL: Policy = Policy {
         walkers: Walkers::InterruptAll,
         ..Policy::IPI
@@ -115,20 +114,20 @@ impl Policy {
         ..Policy::IPI
     };
 
-    /// [`IPI`](Self::IPI) with walkers that register once and stay registered until somebody frees.
+    /// [`IPI`](Self::IPI) with walkers that register once and stay registered until a CPU frees page-table pages.
     pub const WALK_STICKY: Policy = Policy {
         walkers: Walkers::Sticky,
         ..Policy::IPI
     };
 
-    /// [`IPI`](Self::IPI) with table pages that wait for a grace period.
+    /// [`IPI`](Self::IPI) with page-table pages that wait for a grace period.
     pub const WALK_GRACE: Policy = Policy {
         walkers: Walkers::GracePeriod,
         ..Policy::IPI
     };
 
-    /// What AArch64 kernels do: one tag per space on all CPUs, roll-over, everything by broadcast, the tag flushed when
-    /// a space ends. 512 pages or more become one whole-tag invalidation, the limit without range instructions.
+    /// AArch64 kernels: one tag per space on all CPUs, roll-over, everything by broadcast, the tag flushed when a space
+    /// ends. 512 pages or more become one whole-tag invalidation, the limit without range instructions.
     pub const ARM_BROADCAST: Policy = Policy {
         tags: Tags::System,
         reach: Reach::Broadcast,
@@ -137,22 +136,23 @@ impl Policy {
         ..Policy::IPI
     };
 
-    /// The same tags without broadcast: interrupts to every CPU that was ever active in the space, each of which
-    /// flushes the whole tag. Proposed for ThunderX in 2015; also for processors that must not broadcast.
+    /// The same tags without broadcast: interrupts to every CPU that was ever active in the space, and each flushes the
+    /// whole tag. Proposed for ThunderX in 2015. Also for processors that must not broadcast.
     pub const ARM_IPI: Policy = Policy {
         reach: Reach::Ipi,
         ceiling: 0,
         ..Policy::ARM_BROADCAST
     };
 
-    /// The same tags; locally while only one CPU was ever active in the space, else by broadcast; nothing when it ends.
+    /// The same tags; local if only one CPU was ever active in the space, otherwise by broadcast; no flush when it
+    /// ends.
     pub const ARM_LOCAL_FIRST: Policy = Policy {
         reach: Reach::LocalFirst,
         exit: Exit::DeferToRollOver,
         ..Policy::ARM_BROADCAST
     };
 
-    /// No invalidation at all. Unsound; the negative control.
+    /// No invalidation at all. Unsound: the negative control.
     pub const NONE: Policy = Policy {
         reach: Reach::None,
         ..Policy::IPI
@@ -160,7 +160,7 @@ impl Policy {
 }
 
 impl Design {
-    /// The presets: name, settings, one line about each.
+    /// The presets: name, settings, one line of description.
     pub const PRESETS: &'static [(&'static str, Design, &'static str)] = &[
         (
             "ipi",
@@ -274,7 +274,7 @@ impl Design {
         ),
     ];
 
-    /// The preset of that name.
+    /// The preset called `name`.
     pub fn preset(name: &str) -> Option<Design> {
         Self::PRESETS
             .iter()

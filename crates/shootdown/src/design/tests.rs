@@ -1,4 +1,4 @@
-//! What a machine can do, and which policies fit it.
+//! Machine limits, and which policies fit them.
 
 use super::*;
 use std::panic::catch_unwind;
@@ -72,7 +72,7 @@ fn what_does_not_fit_is_refused_and_what_is_not_used_is_not_asked_for() {
 fn the_last_value_that_fits_and_the_first_that_does_not_are_told_apart() {
     let slots = |slots: u8| Policy { slots, ..Policy::IPI }.on(Machine::PCID).fits(4);
     assert!(slots(0).is_err() && slots(1).is_ok() && slots(16).is_ok() && slots(17).is_err());
-    // Tags from 1 on: one for each slot.
+    // Tags from 1: one for each slot.
     let tags = |limit: u32| {
         Policy {
             slots: 6,
@@ -85,7 +85,7 @@ fn the_last_value_that_fits_and_the_first_that_does_not_are_told_apart() {
         (tags(6), tags(7)),
         (Err("the slots' tags must lie below the end of tags"), Ok(()))
     );
-    // A tag more than there are CPUs.
+    // One tag more than there are CPUs.
     let system = |limit: u32| Policy::ARM_BROADCAST.on(Machine::PCID.limited_to(limit)).fits(4);
     assert_eq!(
         (system(5), system(6)),

@@ -1,18 +1,19 @@
 //! The flush log: the generation of one space, and the last ranges flushed in it, keyed by generation.
 //!
-//! A requester that took generation *g* writes its range into entry *g mod N*; a CPU that is some generations behind
-//! reads every entry in between and flushes just those ranges. Whatever is missing (overrun, not yet written, lost to a
+//! A requester that took generation *g* writes its range into entry *g mod N*. A CPU that is some generations behind
+//! reads every entry in between and flushes just those ranges. A missing entry (overrun, not yet written, lost to a
 //! collision) reads as "unknown", and the reader flushes everything (C6).
 //!
-//! Generation and entries share one cache line: the requester has just gained it, and whoever has found the generation
-//! changed holds it too, so that a range travels for nothing.
+//! Generation and entries share one cache line. The requester already owns it, and a CPU that found the generation
+//! changed has it too, so passing the range costs no extra transfer.
 
 use crate::facade::{Facade, Word};
 use crate::range::Range;
 use core::sync::atomic::Ordering;
 
 /// Entries per space: as many as fit the cache line of the generation. A CPU that is further behind flushes its whole
-/// tag. Seven, on two lines, were no faster: tried by hand on `milan-72`, `turin-2p`, `icelake-128` and `thunderx-48`.
+/// tag. Seven entries, on two lines, were no faster: tried by hand on `milan-72`, `turin-2p`, `icelake-128` and
+/// `thunderx-48`.
 pub const LOG_ENTRIES: usize = 3;
 
 /// Set in a key while its range is being written.
@@ -20,7 +21,7 @@ const BUSY: u64 = 1 << 63;
 
 #[repr(C)]
 struct Entry<F: Facade> {
-    /// Generation whose range it is, or that with [`BUSY`].
+    /// Generation of the range, or that with [`BUSY`].
     key: F::U64,
     range: F::U64,
 }
@@ -55,10 +56,10 @@ impl<F: Facade> FlushLog<F> {
     /// Writes the range of `generation`. Wait-free: when another requester holds the entry, or has already reused it
     /// for a later generation, nothing is written and readers see "unknown".
     ///
-    /// A range of more than one word is not written: nobody would walk it.
+    /// A range of more than one word is not written, because it would not be flushed page by page.
     ///
-    /// The claim is a compare-exchange because two requesters a whole ring apart may meet here; without it one's range
-    /// could stand under the other's key.
+    /// The claim is a compare-exchange because two requesters a whole ring apart may meet here. Without it one
+    /// requester's range could end up under the other's key.
     #[inline]
     pub(crate) fn append(&self, generation: u64, range: &Range) {
         if range.is_long() {
@@ -66,7 +67,7 @@ impl<F: Facade> FlushLog<F> {
         }
         let entry = self.entry(generation);
         let found = entry.key.load(Ordering::Relaxed);
-        // An entry that is being written is above every generation.
+        // The key of an entry that is being written is above every generation.
         if found >= generation {
             return;
         }
@@ -74,7 +75,7 @@ impl<F: Facade> FlushLog<F> {
             return;
         }
         entry.range.store(range.word(), Ordering::Relaxed);
-        // Pairs with the acquire load in `read`: whoever sees the key sees the range.
+        // Pairs with the acquire load in `read`: a reader that sees the key sees the range.
         entry.key.store(generation, Ordering::Release);
     }
 
@@ -86,9 +87,10 @@ impl<F: Facade> FlushLog<F> {
         if entry.key.load(Ordering::Acquire) != generation {
             return None;
         }
-        // Acquire: the second read of the key comes after that of the range, and finds BUSY if it was being replaced.
+        // Acquire: the second read of the key comes after that of the range, and finds BUSY if the range was being
+        // replaced.
         let range = entry.range.load(Ordering::Acquire);
-        // Not long: whoever wrote it saw to that.
+        // Not long: the writer excludes long ranges.
         (entry.key.load(Ordering::Relaxed) == generation).then(|| Range::from_word(range, || u64::MAX))
     }
 }
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn of_two_requesters_a_ring_apart_one_writes() {
         let log = leaked();
-        // Between the look and the claim somebody else has claimed, and not written yet.
+        // Between the check and the claim another requester has claimed the entry, and has not written it yet.
         interleave::after(1, || log.entry(5).key.store(LATER | BUSY, Ordering::Relaxed));
         log.append(5, &Range::page(0x1000));
         assert_eq!((log.read(5), log.read(LATER)), (None, None));
@@ -162,7 +164,8 @@ mod tests {
         }
     }
 
-    /// Whatever two do who write the same entry, operation by operation: no range is found under another's generation.
+    /// Two CPUs write the same entry, in every interleaving of operations: no range is found under another's
+    /// generation.
     #[test]
     fn no_range_stands_under_the_generation_of_another() {
         let ranges = [(5, Range::page(0x1000)), (LATER, Range::page(0x2000))];

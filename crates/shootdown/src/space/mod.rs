@@ -1,11 +1,11 @@
 //! An address space as the engine sees it: its generation, its CPUs, its tag mode, its flush log.
 //!
-//! Owns nothing of the page tables: the root is an opaque number that goes back to the kernel.
+//! Does not own the page tables: the root is an opaque number that is passed back to the kernel.
 //!
 //! # Invariants
-//! * **C1** The generation only grows, by one full barrier for each flush; whatever mode the space is in.
-//! * **C4** State and tag share one word ([`Mode`]). An era in it makes a compare-exchange fail that was meant for an
-//!   earlier life of the same tag.
+//! * **C1** The generation only grows, by one full barrier for each flush, in every mode.
+//! * **C4** State and tag share one word ([`Mode`]). It contains an era, so a compare-exchange that was meant for an
+//!   earlier life of the same tag fails.
 //! * **C6** A log entry that is missing, overwritten or half written reads as "unknown".
 //!
 //! # Barriers
@@ -28,7 +28,7 @@ use crate::hooks::{Root, Tag};
 use crate::space::log::FlushLog;
 use core::sync::atomic::Ordering;
 
-/// Wraps a word that is written by one side and polled by another into a line of its own.
+/// Gives a word that is written by one side and polled by another a cache line of its own.
 #[repr(C, align(64))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
 
@@ -40,34 +40,33 @@ pub struct Space<F: Facade, const W: usize> {
     /// Never reused, from 1. Read-only.
     pub(crate) id: u64,
     pub(crate) root: Root,
-    /// How walks of this space register, where that is decided per space ([`crate::walk::policy`]). Here, on a line
-    /// that is otherwise read-only, because walks read the id anyway.
+    /// How walks of this space register, where that is decided per space ([`crate::walk::policy`]). It is on this
+    /// otherwise read-only line because walks read the id anyway.
     pub(crate) walk_mode: F::U64,
-    /// [`Mode`], packed. Read by every flush and switch, written at promotion, demotion and roll-over only.
+    /// [`Mode`], packed. Read by every flush and switch; written only at promotion, demotion and roll-over.
     pub(crate) mode: CachePadded<F::U64>,
     /// Generation of the last batched unmap that may not have been flushed, or 0 (rule 9).
     pub(crate) pending: F::U64,
-    /// Samples in a row that found the space better off with a tag, where it has none, or without. Written where the
-    /// mode is considered only.
+    /// Samples in a row that found the space better off with a tag if it has none, or without if it has one. Written
+    /// only where the mode is considered.
     pub(crate) streak: F::U64,
-    /// When a request will next look for CPUs that have left, ns; 0 before the first look.
+    /// When a request next looks for CPUs that have left, ns; 0 before the first time.
     pub(crate) next_trim: F::U64,
-    /// How many CPUs that had left were looked at in vain by requests, since such CPUs were last asked to leave the
-    /// set.
+    /// Number of times that requests scanned a CPU that had left, since such CPUs were last asked to leave the set.
     pub(crate) stale_scans: F::U64,
-    /// On how many CPUs it is active, and which share of them requests on per-CPU tags had to ask
-    /// ([`Share`](crate::adaptive::tag_policy::Share)). Written at samples, as is the next.
+    /// On how many CPUs it is active, and which share of them were targets of requests on per-CPU tags
+    /// ([`Share`](crate::adaptive::tag_policy::Share)). Written at samples, like the next field.
     pub(crate) target_share: F::U64,
-    /// What its requests cost with a system-wide tag, ns, the mean: noted while it has one, and remembered, fading,
-    /// when it has given it up because they cost less without. 0 if nothing is known.
+    /// Mean cost of its requests with a system-wide tag, ns. Measured while it has one. Kept, decaying, after it gave
+    /// the tag up because requests cost less without. 0 if nothing is known.
     pub(crate) broadcast_cost: F::U64,
     /// CPUs that may cache it.
     pub(crate) cpus: CpuSet<F, W>,
     pub(crate) log: FlushLog<F>,
-    /// CPUs that may walk it without a lock, registered by their walks. Not `cpus`: whoever walks need not have it
-    /// loaded.
+    /// CPUs that may walk it without a lock, registered by their walks. Distinct from `cpus`: a walker need not have
+    /// the space loaded.
     pub(crate) walkers: CpuSet<F, W>,
-    /// What the freeing side has counted, for the policy.
+    /// Counts of frees, for the policy.
     pub(crate) walk_counts: CachePadded<crate::walk::Counts<F>>,
 }
 
@@ -108,8 +107,8 @@ impl<F: Facade, const W: usize> Space<F, W> {
         self.root
     }
 
-    /// CPUs that may hold translations of this space and would have to be told, as of now: a copy, `8 * W` bytes. A CPU
-    /// that joins or leaves meanwhile may be in it or not.
+    /// CPUs that may hold translations of this space and would be targets of a flush: a copy, `8 * W` bytes. A CPU that
+    /// joins or leaves concurrently may or may not be in it.
     pub fn cpus(&self) -> CpuMask<W> {
         let mut cpus = CpuMask::EMPTY;
         self.cpus.for_each(|cpu| cpus.insert(cpu));
@@ -117,12 +116,12 @@ impl<F: Facade, const W: usize> Space<F, W> {
     }
 
     /// Replaces the mode in `word`, read before, by `to`, in the next era. A full barrier when it succeeds. The era
-    /// makes the exchange fail when the space has lost and regained its tag meanwhile. Returns the new word.
+    /// makes the exchange fail if the space has since lost and regained its tag. Returns the new word.
     pub(crate) fn change_mode(&self, word: u64, to: Mode) -> Option<u64> {
         self.change_word(word, to.pack())
     }
 
-    /// The same, to per-CPU tags for good: the space has ended.
+    /// The same, to per-CPU tags permanently: the space has ended.
     pub(crate) fn end(&self, word: u64) -> bool {
         self.change_word(word, Mode::PerCpu.pack() | Mode::ENDED).is_some()
     }
@@ -132,10 +131,10 @@ impl<F: Facade, const W: usize> Space<F, W> {
         self.mode.0.compare_exchange_full(word, new).is_ok().then_some(new)
     }
 
-    /// The system-wide tag, if the space has one now. Where tags roll over it is the one that it had when it was last
-    /// loaded, which another space may have by now.
+    /// The system-wide tag, if the space has one. Where tags roll over it is the tag of its last load, which another
+    /// space may have by now.
     pub fn system_tag(&self) -> Option<Tag> {
-        // Relaxed: it may be another by the time that the caller looks.
+        // Relaxed: the caller may see an outdated tag in any case.
         match Mode::unpack(self.mode.0.load(Ordering::Relaxed)) {
             Mode::PerCpu => None,
             Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => Some(tag),
@@ -144,16 +143,16 @@ impl<F: Facade, const W: usize> Space<F, W> {
     }
 }
 
-/// Which tags a space is under. State and tag share one word, so nobody can see one without the other.
+/// Which tags a space uses. State and tag share one word, so they are always read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Per-CPU slots.
     PerCpu,
-    /// Being promoted: the tag is in use, some CPUs may still run on a slot.
+    /// Being promoted: the tag is in use, and some CPUs may still run on a slot.
     Transition(Tag),
-    /// Promoted: every CPU that has it loaded uses the tag.
+    /// Promoted: every CPU that has the space loaded uses the tag.
     System(Tag),
-    /// Being demoted: CPUs move to slots, some may still run on the tag.
+    /// Being demoted: CPUs move to slots, and some may still run on the tag.
     Demoting(Tag),
     /// A tag of the roll-over allocator, valid in that roll-over only.
     Rolled {
@@ -164,12 +163,12 @@ pub(crate) enum Mode {
     },
 }
 
-/// In the packed word bits 0 and 1 say which mode, 2 to 17 hold the tag, 18 tells demotion from transition, and of
-/// spaces on per-CPU tags those that have ended; above stands the era, which each change advances (of roll-over tags:
-/// the epoch, from bit 18 on).
+/// Packed word: bits 0 and 1 hold the mode, bits 2 to 17 the tag. Bit 18 distinguishes demotion from transition, and
+/// marks spaces on per-CPU tags that have ended. Above is the era, which each change increments (for roll-over tags:
+/// the epoch, from bit 18).
 impl Mode {
     const DEMOTING: u64 = 1 << 18;
-    /// Of a space on per-CPU tags: it has ended, and gets no tag any more.
+    /// For a space on per-CPU tags: it has ended, and never gets a tag again.
     pub(crate) const ENDED: u64 = 1 << 18;
     const ONE_ERA: u64 = 1 << 19;
     const ERA: u64 = !(Self::ONE_ERA - 1);

@@ -1,39 +1,39 @@
 //! Demotion: a space gives its system-wide tag back and returns to per-CPU slots.
 //!
-//! A space that has shrunk to few CPUs pays a broadcast for every flush that would need no message, or few; one whose
-//! CPUs are inside the kernel most of the time would hardly have to ask them; and tags are scarce. No shipped kernel
-//! demotes. [`Reach::Adaptive`](crate::Reach::Adaptive) does:
+//! A space that has shrunk to few CPUs pays a broadcast for every flush that would need few interrupts or none. A space
+//! whose CPUs are inside the kernel most of the time would rarely interrupt them. And tags are scarce. No shipped
+//! kernel demotes. [`Reach::Adaptive`](crate::Reach::Adaptive) does:
 //!
 //! 1. A sampled flush of a promoted space finds it active on few CPUs, or finds that broadcasts cost more than its
-//!    requests did without, some samples in a row (or once, while tags are short), and publishes `Demoting(tag)` by a
-//!    full-barrier compare-exchange.
-//! 2. Whoever loads the space from then on, or is told to catch up, takes a slot. Every flush broadcasts under the tag
-//!    *and* interrupts: CPUs on a slot catch up, CPUs still on the tag move to a slot, lazy ones let go of the root.
-//! 3. A flush that finds nobody on the tag publishes `PerCpu`. Whoever wins that exchange invalidates the tag
+//!    requests did without the tag, several samples in a row (or once, while tags are short). It publishes
+//!    `Demoting(tag)` by a full-barrier compare-exchange.
+//! 2. A CPU that loads the space from then on, or is asked to catch up, takes a slot. Every flush broadcasts under the
+//!    tag *and* interrupts: CPUs on a slot catch up, CPUs still on the tag move to a slot, CPUs in lazy TLB mode unload
+//!    the root.
+//! 3. A flush that finds no CPU on the tag publishes `PerCpu`. The CPU that wins that exchange invalidates the tag
 //!    everywhere, synchronises, and only then frees it.
 //!
 //! # Why nothing stale is used (C1)
 //! Generations advance under a tag too, in [`Engine::dispatch`], before the mode is read.
-//! * A flush that read `System` wrote its entries, incremented the generation (full barrier), then read the mode from
-//!   before step 1's exchange. A CPU takes a slot only after it has read the mode from after it; it reads the
-//!   generation after that. So it sees this generation, its slot does not count as fresh, and its fills see the
-//!   entries. The acquire load of the mode is enough for that where memory is multi-copy-atomic, as on x86, Armv8 and
-//!   RISC-V.
-//! * A flush that read `Demoting` scans set and states after its increment: a CPU on a slot is interrupted, as under
-//!   `PerCpu`; a CPU on the tag is covered by the broadcast, and by the interrupt that moves it, which comes after the
+//! * A flush that read `System` wrote its entries, incremented the generation (full barrier), then read a mode older
+//!   than step 1's exchange. A CPU takes a slot only after it has read the newer mode, and reads the generation after
+//!   that. So it sees this generation, its slot does not count as fresh, and its fills see the entries. The acquire
+//!   load of the mode is enough on multi-copy-atomic memory, as on x86, Armv8 and RISC-V.
+//! * A flush that read `Demoting` scans set and states after its increment. A CPU on a slot is interrupted, as under
+//!   `PerCpu`. A CPU on the tag is covered by the broadcast, and by the interrupt that moves it, which comes after the
 //!   increment.
-//! * A slot from before the promotion recorded a generation that lies behind every flush since; those flushes left
+//! * A slot from before the promotion recorded a generation that is older than every flush since. Those flushes left
 //!   nothing in the log, so the slot catches up by a whole flush (C6).
 //!
 //! # Why no tag changes hands too early (C4)
-//! The scan of step 3 comes after a full barrier after the exchange of step 1 (or after reading its result): a CPU that
-//! it misses joins later and reads `Demoting`. CPUs in the middle of a switch are waited out. So when nobody is found
-//! on the tag nobody can load it any more, nothing is filled under it, and the synchronised invalidation that follows
-//! removes what is left on any CPU, whether or not it is in the set. The mode word carries an era, so that a flush
-//! which found nobody in an earlier demotion cannot end a later one under the same tag.
+//! The scan of step 3 follows a full barrier after the exchange of step 1 (or after reading its result): a CPU that it
+//! misses joins later and reads `Demoting`. CPUs in the middle of a switch are waited for. So if no CPU is found on the
+//! tag, no CPU can load it any more and nothing is filled under it. The synchronised invalidation that follows removes
+//! the remaining entries on every CPU, whether or not it is in the set. The mode word carries an era, so a flush that
+//! found no CPU in an earlier demotion cannot end a later one under the same tag.
 //!
-//! Under a system-wide tag there is no local-only flush: a CPU that left the set still holds entries under the tag. To
-//! know that none does takes an invalidation everywhere, which is what demotion does, once.
+//! Under a system-wide tag there is no local-only flush: a CPU that left the set still holds entries under the tag.
+//! Proving that none does takes an invalidation everywhere. Demotion does that once.
 
 use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::CpuMask;
@@ -49,8 +49,8 @@ use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// After a sampled flush under `tag`: demotes `space` if it has shrunk, or if tags are short and it hardly needs
-    /// its.
+    /// Called after a sampled flush under `tag`. Demotes `space` if it has shrunk, or if tags are short and it is
+    /// active on few CPUs.
     pub(crate) fn consider_demotion(
         &self,
         token: &mut Token<'_, 'k, K, W>,
@@ -61,7 +61,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) {
         let promoted_from = self.promotes_at().unwrap_or(u32::MAX);
         let short = self.tag_shortage.0.load(Ordering::Relaxed) != 0;
-        // Half of what promotes, so that a space near the threshold does not go to and fro.
+        // Half of the promotion threshold, so that a space near it does not oscillate.
         let few = if short {
             promoted_from.saturating_add(promoted_from / 2)
         } else {
@@ -123,8 +123,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Sent::Unsampled
     }
 
-    /// Who must answer a flush during demotion, and who of them is still on the tag. Where a broadcast does not suffice
-    /// by itself ([`Errata::interrupt_too`](crate::Errata::interrupt_too)) nothing is demoted.
+    /// The targets of a flush during demotion, and which of them are still on the tag. Where a broadcast alone is not
+    /// enough ([`Errata::interrupt_too`](crate::Errata::interrupt_too)) nothing is demoted.
     pub(crate) fn demotion_targets(
         &self,
         space: &Space<K::Facade, W>,
@@ -142,8 +142,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.stragglers(space, me, true)
     }
 
-    /// This CPU's part while the mode of a space changes: what it has loaded follows the mode (onto the tag or off it),
-    /// or is brought up to date on its slot.
+    /// This CPU's part while the mode of a space changes. Moves what it has loaded onto the tag or off it, as the mode
+    /// says, or catches up on its slot.
     pub(crate) fn sync_local(&self, space: &Space<K::Facade, W>, me: CpuId) {
         self.masked(|| {
             let cpu = &self.cpus[me];
@@ -153,9 +153,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
     }
 
-    /// Nobody is on the tag: publishes `PerCpu`, invalidates the tag everywhere, frees it. Pinned.
+    /// No CPU is on the tag: publishes `PerCpu`, invalidates the tag everywhere, frees it. Pinned.
     fn finish_demotion(&self, space: &Space<K::Facade, W>, word: u64, tag: Tag) {
-        // Losing the race means that another flush has found the same.
+        // If the exchange fails, another flush has found the same.
         if space.change_mode(word, Mode::PerCpu).is_none() {
             return;
         }
@@ -171,7 +171,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// read.
     pub(crate) fn leave_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
         self.load_slot(cpu, space);
-        // Release: who sees this CPU on a slot knows that the tag is unloaded.
+        // Release: a CPU that sees this one on a slot knows that the tag is unloaded.
         cpu.publish(State::loaded(space.id, false));
     }
 

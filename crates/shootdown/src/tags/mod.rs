@@ -6,10 +6,11 @@
 //! ```
 //!
 //! # Invariants
-//! * **C4** `pool.rs`: a tag is given out only after a complete invalidation that began when no CPU could load it any
+//! * **C4** `pool.rs`: a tag is allocated only after a complete invalidation that began when no CPU could load it any
 //!   more. `rollover.rs`: a CPU flushes itself before it uses any tag of a new epoch; tags that CPUs run on stay
 //!   reserved.
-//! * **C1** `promotion.rs`, `demotion.rs`: while a space changes sides, each flush broadcasts *and* interrupts.
+//! * **C1** `promotion.rs`, `demotion.rs`: while a space changes its kind of tag, each flush broadcasts *and*
+//!   interrupts.
 //! * **C5** The lock of the roll-over is held with interrupts off, and its holder waits for no CPU.
 //! * **C7** A wait for that lock, and the waits of `retire`, are reported.
 //!

@@ -1,8 +1,8 @@
 //! System-wide tags for promotion: three bitmaps, no lock.
 //!
-//! A tag is *used* while a space has it, and from then on until the broadcast of a reclaim is complete that began
-//! later: *dirty* until that reclaim begins, *flushing* until it ends. Only a tag that is not used is given out, so two
-//! live spaces can never share one (C4; regression 3).
+//! A tag is *used* while a space has it, and after that until a later reclaim has completed its broadcast. It is
+//! *dirty* until that reclaim begins and *flushing* until it ends. Only an unused tag is allocated, so two live spaces
+//! never share one (C4; regression 3).
 
 use crate::design::TagRange;
 use crate::facade::{Facade, Word};
@@ -14,12 +14,12 @@ pub(crate) struct TagPool<'a, F: Facade> {
     dirty: &'a [F::U64],
     flushing: &'a [F::U64],
     tags: TagRange,
-    /// 1 while somebody reclaims.
+    /// 1 while a CPU reclaims.
     reclaiming: F::U64,
 }
 
 impl<'a, F: Facade> TagPool<'a, F> {
-    /// `tags` in `words` (zeroed); with too few words the pool is empty.
+    /// A pool of `tags` in `words` (zeroed). With too few words the pool is empty.
     pub(crate) fn new(words: &'a [F::U64], tags: TagRange) -> Self {
         let each = (tags.end as usize).div_ceil(64);
         let fits = words.len() >= 3 * each;
@@ -39,7 +39,7 @@ impl<'a, F: Facade> TagPool<'a, F> {
         }
     }
 
-    /// Bits of word `index` that stand for tags of the pool.
+    /// Bits of word `index` that are tags of the pool.
     fn valid(&self, index: usize) -> u64 {
         let (first, end) = (self.tags.first as usize, self.tags.end as usize);
         let low = first.saturating_sub(index * 64).min(64);
@@ -48,18 +48,18 @@ impl<'a, F: Facade> TagPool<'a, F> {
         below(high) & !below(low)
     }
 
-    /// A tag under which no CPU holds anything, or `None`. Scans from the lowest: few spaces are promoted at a time.
+    /// A tag under which no CPU holds entries, or `None`. Scans from the lowest: few spaces are promoted at a time.
     pub(crate) fn allocate(&self) -> Option<Tag> {
         for index in 0..self.used.len() {
             loop {
-                // A hint: the claim is a full barrier, and finds what is so.
+                // A hint: the claim below is a full barrier and decides.
                 let free = self.valid(index) & !self.used[index].load(Ordering::Relaxed);
                 if free == 0 {
                     break;
                 }
                 let bit = free & free.wrapping_neg();
-                // Pairs with the same word's exchange in `free_clean` and at the end of `reclaim`: whoever gets the tag
-                // knows that it is clean.
+                // Pairs with the same word's exchange in `free_clean` and at the end of `reclaim`: a CPU that gets the
+                // tag sees that it is clean.
                 if self.used[index].fetch_or_full(bit) & bit == 0 {
                     return Some(Tag((index * 64) as u16 + bit.trailing_zeros() as u16));
                 }
@@ -68,25 +68,25 @@ impl<'a, F: Facade> TagPool<'a, F> {
         None
     }
 
-    /// Gives back a tag that nobody has loaded or filled under.
+    /// Frees a tag that no CPU has loaded or filled under.
     pub(crate) fn free_clean(&self, tag: Tag) {
         self.used[usize::from(tag.0) / 64].fetch_and_full(!(1 << (tag.0 % 64)));
     }
 
-    /// Gives back a tag that no CPU has loaded any more; entries under it may survive anywhere. It stays used until
-    /// they do not.
+    /// Frees a tag that no CPU has loaded any more. Entries under it may survive on any CPU, so it stays used until a
+    /// reclaim has invalidated them.
     pub(crate) fn free_dirty(&self, tag: Tag) {
         self.dirty[usize::from(tag.0) / 64].fetch_or_full(1 << (tag.0 % 64));
     }
 
-    /// Makes dirty tags free again by `flush_all`, which must invalidate every tag everywhere. False when there is none
-    /// or somebody else is at it: then the caller does without (C6), it does not wait.
+    /// Makes dirty tags free again by `flush_all`, which must invalidate every tag everywhere. Returns false if there
+    /// is none, or if another CPU is reclaiming: the caller then proceeds without a tag (C6) and does not wait.
     pub(crate) fn reclaim(&self, flush_all: impl FnOnce()) -> bool {
         let is_dirty = |word: &F::U64| word.load(Ordering::Relaxed) != 0;
         if !self.dirty.iter().any(is_dirty) || self.reclaiming.swap_full(1) != 0 {
             return false;
         }
-        // Tags freed from here on are dirty, not flushing: this flush does not count for them.
+        // Tags freed from here on are dirty, not flushing: this flush does not clean them.
         for (dirty, flushing) in self.dirty.iter().zip(self.flushing) {
             flushing.store(dirty.swap_full(0), Ordering::Relaxed);
         }
@@ -94,7 +94,7 @@ impl<'a, F: Facade> TagPool<'a, F> {
         for (used, flushing) in self.used.iter().zip(self.flushing) {
             used.fetch_and_full(!flushing.load(Ordering::Relaxed));
         }
-        // Relaxed: the full barriers above keep it behind what it is for, the words of `flushing`.
+        // Relaxed: the full barriers above order it after the words of `flushing`, which it protects.
         self.reclaiming.store(0, Ordering::Relaxed);
         true
     }
@@ -106,7 +106,7 @@ impl<'a, F: Facade> TagPool<'a, F> {
         }
     }
 
-    /// Takes a given tag out of the free ones, for a roll-over (under its lock).
+    /// Reserves one free tag, for a roll-over (under its lock).
     pub(crate) fn reserve(&self, tag: Tag) {
         self.used[usize::from(tag.0) / 64].fetch_or_full(1 << (tag.0 % 64));
     }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_tag_that_is_freed_meanwhile_is_not_given_out_dirty() {
-        // At whatever moment of the allocation its last user gives it up.
+        // At every point of the allocation its last user gives it up.
         for operations in 0..8 {
             let pool = pool();
             let mut left = take_all(pool);
@@ -218,8 +218,8 @@ mod tests {
 
     #[test]
     fn what_happens_to_one_tag_is_not_lost_by_what_happens_to_its_neighbour() {
-        // At whatever moment another operation on the same words comes between. A reclaim cleans what is freed before
-        // it begins.
+        // At every point another operation on the same words intervenes. A reclaim cleans what is freed before it
+        // begins.
         let operations: [(bool, Operation); 4] = [
             (false, |pool| pool.free_clean(Tag(5))),
             (false, |pool| pool.free_dirty(Tag(5))),
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_tag_that_others_use_and_free_between_the_look_and_the_claim_is_not_given_out() {
-        // And another of the same word is freed while this one is put back.
+        // Another tag of the same word is freed while this one is put back.
         for (first, second) in (0..8).flat_map(|first| (0..8).map(move |second| (first, second))) {
             let pool = pool();
             take_all(pool);
@@ -350,7 +350,7 @@ mod tests {
                 dirty[usize::from(tag.0)].store(true, Ordering::Relaxed);
                 pool.free_dirty(tag);
             };
-            // Cleans what was dirty when it began. Meanwhile one more is freed, and somebody allocates.
+            // Cleans what was dirty when it began. Meanwhile one more tag is freed, and another CPU allocates.
             let flush = |meanwhile: Tag| {
                 let before: Vec<Tag> = (0..END).map(Tag).filter(is_dirty).collect();
                 free(meanwhile);

@@ -1,19 +1,19 @@
-//! Hybrid tags: promoting a space to a system-wide tag, and flushing while that is under way.
+//! Hybrid tags: promotes a space to a system-wide tag, and flushes while the promotion is in progress.
 //!
-//! 1. A requester that has just interrupted CPUs samples, at a request that is timed or in one time window of 32,
-//!    whether the space is active on enough of them, and where reach is adaptive whether its requests cost more than
-//!    broadcasts would, allocates a tag, and publishes `Transition(tag)` with one full-barrier compare-exchange. One
-//!    that has just broadcast to every tag, since to interrupt would have cost more, does so at once, while tags are
-//!    left.
+//! 1. A requester that has just interrupted CPUs takes a sample, at a timed request or in one time window of 32. It
+//!    checks whether the space is active on enough CPUs and, where reach is adaptive, whether its requests cost more
+//!    than broadcasts would. If so it allocates a tag and publishes `Transition(tag)` with one full-barrier
+//!    compare-exchange. A requester that has just broadcast to every tag, because interrupts would have cost more, does
+//!    so at once, while tags are left.
 //! 2. Every flush from then on broadcasts under the tag *and* interrupts CPUs that still run on a slot, which moves
 //!    them.
 //! 3. A flush that finds no such CPU publishes `System(tag)`; flushes then only broadcast.
 //!
-//! Why no generation is kept for a system-wide tag: a flush that read `PerCpu` wrote its entries, then passed a full
-//! barrier, then read the mode from before the compare-exchange. A CPU fills under the tag only after it has read the
-//! mode from after it. So those fills see the entries. Demotion (`tags/demotion.rs`) does not change that: the flush of
-//! an earlier era that still has to broadcast, or to interrupt, does it once more than was needed, and a mode word of
-//! an earlier era is never mistaken for one of this.
+//! Why a system-wide tag needs no generation: a flush that read `PerCpu` wrote its entries, passed a full barrier, then
+//! read a mode older than the compare-exchange. A CPU fills under the tag only after it has read the newer mode. So
+//! those fills see the entries. Demotion (`tags/demotion.rs`) does not change that: a flush of an earlier era that
+//! still has to broadcast, or to interrupt, does it once more than needed. A mode word of an earlier era is never
+//! mistaken for one of this era.
 
 use crate::cpuset::CpuMask;
 use crate::design::{CONSIDER_ONE_IN, Exit};
@@ -28,15 +28,14 @@ use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// From how many active CPUs on this design gives out system-wide tags, if it does and the machine has a use for
-    /// them.
+    /// Number of active CPUs at which this design allocates system-wide tags, if it does and the machine can use them.
     pub(crate) fn promotes_at(&self) -> Option<u32> {
         self.tags().promote_at().filter(|_| self.broadcasts())
     }
 
-    /// After a flush by interrupts, to `targets` CPUs: promotes `space` if it is worth a tag and it is time to look.
-    /// With an adaptive reach that is at the requests that are `timed`, and costs the others nothing; else while this
-    /// CPU's sampling window is open, and costs a clock read when it is closed.
+    /// Called after a flush by interrupts, to `targets` CPUs. Promotes `space` if it should have a tag and a check is
+    /// due. With an adaptive reach only `timed` requests check, and others pay nothing. Otherwise requests check while
+    /// this CPU's sampling window is open, and pay a clock read while it is closed.
     #[inline]
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, timed: bool, targets: usize) {
         if self.tags().promote_at().is_some() && (timed || !self.policy().reach.is_adaptive()) {
@@ -44,9 +43,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// After a flush that went to every tag for want of one of its own, and left every slot of the space behind: by the
-    /// number of CPUs that need not happen often to be worth a tag, as long as there are any. By cost the first time
-    /// counts; later ones would tell only of requests that have many targets.
+    /// Called after a flush that went to every tag because the space has none of its own, and left all its slots
+    /// behind. While tags are left, each such flush considers promotion if the number of CPUs decides. If cost decides,
+    /// only the first one does: later ones would sample only requests with many targets.
     pub(crate) fn consider_after_any_tag(&self, space: &Space<K::Facade, W>, me: CpuId, timed: bool, targets: usize) {
         let none_left = self.tag_shortage.0.load(Ordering::Relaxed) != 0;
         let looks = !none_left && (!self.weighs_tags() || self.is_new(space));
@@ -79,16 +78,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.promote(space);
     }
 
-    /// Gives `space` a system-wide tag; nothing happens when it has one, or none is free.
+    /// Gives `space` a system-wide tag. Does nothing if it has one, or if none is free.
     pub(crate) fn promote(&self, space: &Space<K::Facade, W>) {
-        // Relaxed, for the exchange decides.
+        // Relaxed: the exchange decides.
         let word = space.mode.0.load(Ordering::Relaxed);
         if self.unpack_mode(word) != Mode::PerCpu || word & Mode::ENDED != 0 {
             return;
         }
         let Some(tag) = self.allocate_tag() else {
             self.kernel.event(Event::TagsExhausted);
-            // Where reach is adaptive a sampled flush of a space that hardly needs its tag gives it up; see
+            // Where reach is adaptive, a sampled flush of a space with little use for its tag gives it up; see
             // `tags/demotion.rs`.
             self.tag_shortage.0.store(1, Ordering::Relaxed);
             return;
@@ -98,7 +97,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.event(Event::Promoted);
             self.tags_are_left();
         } else {
-            // Somebody else was first; this tag was never seen by anyone.
+            // Another CPU was first. No CPU ever saw this tag.
             self.tags.free_clean(tag);
         }
     }
@@ -121,8 +120,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             stragglers.union_with(&self.running(space, me));
         }
         if stragglers.is_empty() {
-            // Every CPU in the set is on the tag, and one that joins now reads a mode with the tag. Losing the race
-            // means that another flush has done the same.
+            // Every CPU in the set is on the tag, and one that joins now reads a mode with the tag. If the exchange
+            // fails, another flush has done the same.
             let _ = space.change_mode(word, Mode::System(tag));
             return Sent::Unsampled;
         }
@@ -130,17 +129,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Sent::Unsampled
     }
 
-    /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. The caller's pin
-    /// ended with the sending, so the reclaim takes one of its own: on another CPU the synchronising instruction would
-    /// not wait for the broadcast, and a tag would change hands with entries under it (C4).
+    /// A tag for promotion. Reclaims freed tags by one broadcast over all tags when none is left. The caller's pin
+    /// ended with the send, so the reclaim takes its own. After a migration the synchronising instruction would not
+    /// wait for the broadcast, and a tag would be reused with entries under it (C4).
     fn allocate_tag(&self) -> Option<Tag> {
         if let Some(tag) = self.tags.allocate() {
             return Some(tag);
         }
         let reclaimed = self.tags.reclaim(|| {
             let _pin = self.pinned();
-            // The tags that are to be free again were read before the broadcast: on Arm a read-modify-write does not
-            // order a TLBI (C4). Pairs with `free_dirty`.
+            // The tags to be freed were read before the broadcast: on Arm a read-modify-write does not order a TLBI
+            // (C4). Pairs with `free_dirty`.
             K::Facade::publish_tables();
             self.broadcast_complete(|| {
                 self.kernel.broadcast(crate::hooks::Broadcast::NonGlobal);
@@ -154,20 +153,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         None
     }
 
-    /// Takes `space` off every CPU that still has it loaded lazily, and gives up its tag. Call once, when no thread of
-    /// it will run again and before its root is freed; then the space may be dropped and its table pages freed. No
-    /// lockless walk of it may be under way, nor begin: whoever walks uses the space, and a kernel knows who does
-    /// (Linux counts them: `mm_users`). Walks are therefore not waited for, and nobody is interrupted for the sake of
-    /// them.
+    /// Takes `space` off every CPU that still has it loaded in lazy TLB mode, and gives up its tag. Call it once, when
+    /// no thread of the space will run again and before its root is freed. Then the space may be dropped and its
+    /// page-table pages freed. No lockless walk of it may be in progress or begin later. A walker must hold a use count
+    /// of the space, as in Linux (`mm_users`). So walks are not waited for and cause no interrupts.
     ///
-    /// Waits for CPUs that are about to leave the space. One that runs it, against the above, is asked until it has let
-    /// go, and, unless the design reports nobody, reported as [stuck](Kernel::stuck): nothing is freed under it (C7).
+    /// Waits for CPUs that are about to leave the space. A CPU that runs it, against the rule above, is asked until it
+    /// has unloaded it, and is reported as [stuck](Kernel::stuck) if the design reports: nothing is freed under it
+    /// (C7).
     ///
-    /// The tag need not be invalidated: no CPU has it loaded, and it is not given out again before a reclaim or
-    /// roll-over that flushes it everywhere (C4). Under a roll-over tag it is all the same where the design says
-    /// [`Exit::Flush`], as kernels do that flush whenever table pages go. Context as [`flush`](Self::flush). Retiring
-    /// it twice, or flushing it afterwards, is a mistake that costs flushes and harms nobody while the space lives: it
-    /// is on per-CPU slots then.
+    /// The tag need not be invalidated: no CPU has it loaded, and it is not reused before a reclaim or roll-over that
+    /// flushes it everywhere (C4). A roll-over tag is flushed anyway if the design says [`Exit::Flush`], like kernels
+    /// that flush whenever page-table pages are freed. Context as for [`flush`](Self::flush). Retiring a space twice,
+    /// or flushing it afterwards, is a mistake that costs flushes but is harmless while the space lives: it is on
+    /// per-CPU slots then.
     pub fn retire(&self, space: &Space<K::Facade, W>) -> Flushed {
         let (generation, secondary) = {
             let _pin = self.pinned();
@@ -187,10 +186,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.flush_rolled(&mut token, space, tag, &Range::WHOLE, false, pin);
             let _flushed = token.wait();
         }
-        // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds
-        // itself on per-CPU slots, which catch up, not on a tag that is somebody else's (C4). Nor is it given another,
-        // which nobody would give back: whoever has flushed it before may still be about to. Relaxed, for the exchange
-        // decides.
+        // One exchange gives up the tag, so that it is freed once. A space that is loaded again by mistake finds itself
+        // on per-CPU slots, which catch up, not on a tag that another space has (C4). It gets no other tag either,
+        // because that tag would never be freed: an earlier flush may still be about to promote it. Relaxed: the
+        // exchange decides.
         loop {
             let word = space.mode.0.load(Ordering::Relaxed);
             let mode = self.unpack_mode(word);
@@ -206,27 +205,27 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Waits for CPUs that have left the set and may still have to lower the count of its word: with interrupts off,
-    /// and without waiting for any CPU. A CPU that leaves a set in a switch says that it is switching.
+    /// Waits for CPUs that have left the set and may still have to lower the count of its word. They do that with
+    /// interrupts off, and wait for no CPU. A CPU that leaves a set in a switch has published that it is switching.
     fn wait_until_settled(&self, space: &Space<K::Facade, W>, generation: u64) {
         let switching = || (0..self.cpus.len()).find(|&cpu| self.cpus[cpu].state().is_switching());
         let mut settled = || space.cpus.is_settled(self.cpus.len());
         self.wait_reporting(self.kernel.cpu(), (space.id, generation), &switching, &mut settled);
     }
 
-    /// A tag was found, or given up: the shortage is over.
+    /// A tag was found, or freed: the shortage is over.
     pub(crate) fn tags_are_left(&self) {
         if self.tag_shortage.0.load(Ordering::Relaxed) != 0 {
             self.tag_shortage.0.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Asks CPUs that may still have `space`, which ends, until none has: those that have it lazily let go when they
-    /// are asked. Reports the first that has kept it.
+    /// Asks CPUs that may still have `space`, which ends, until none has. CPUs in lazy TLB mode unload it when they are
+    /// asked. Reports the first CPU that has kept it.
     ///
-    /// A member that is switching may be on its way out, with the root still loaded, or about to leave the set: its
-    /// state names the space that comes next. Its answer proves that the switch is over (C3), so nobody need be looked
-    /// for again once all of those whose state named the space have gone.
+    /// A member that is switching may be leaving, with the root still loaded, or about to leave the set: its state
+    /// names the next space. Its answer proves that the switch is over (C3). So no new scan is needed once all CPUs
+    /// whose state named the space have left.
     fn wait_for_leavers(&self, space: &Space<K::Facade, W>, generation: u64) {
         for round in 0_u64.. {
             let pin = self.pinned();

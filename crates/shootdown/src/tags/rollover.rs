@@ -1,9 +1,9 @@
-//! System-wide tags for every space, with roll-over: what Arm and RISC-V kernels do, on any machine.
+//! System-wide tags for every space, with roll-over, as in Arm and RISC-V kernels, on any machine.
 //!
 //! A tag is valid in one *epoch*. When the pool is empty the epoch advances: tags that CPUs are running on stay
-//! reserved, all others become free, and every CPU is marked to flush itself, locally, at its next pass through the
-//! slow path. N local flushes, never N broadcasts. The fast path of a switch is one compare-exchange on a line of this
-//! CPU.
+//! reserved, all others become free, and every CPU is marked to flush itself locally at its next pass through the slow
+//! path. That is N local flushes, never N broadcasts. The fast path of a switch is one compare-exchange on a line of
+//! this CPU.
 
 use crate::cpu::state::PerCpu;
 use crate::engine::Engine;
@@ -16,19 +16,19 @@ use core::sync::atomic::Ordering;
 pub(crate) struct RollOver<F: Facade> {
     /// Current epoch, from 1. Written under the lock.
     epoch: CachePadded<F::U64>,
-    /// The CPU that holds it, and one; 0 for none. Held in the slow path of a switch, with interrupts off, and never
-    /// while waiting for another CPU (regression 11).
+    /// The number of the CPU that holds the lock, plus one; 0 if it is free. Held in the slow path of a switch, with
+    /// interrupts off, and never while waiting for another CPU (regression 11).
     lock: CachePadded<F::U64>,
 }
 
 /// Per-CPU words of the roll-over allocator.
 #[repr(C, align(64))]
 pub(crate) struct Running<F: Facade> {
-    /// The packed [`Mode::Rolled`] this CPU runs under; 0 after a roll-over took it away.
+    /// The packed [`Mode::Rolled`] that this CPU runs under; 0 after a roll-over has cleared it.
     active: F::U64,
-    /// What it ran under at the last roll-over.
+    /// The mode that it ran under at the last roll-over.
     reserved: F::U64,
-    /// 1 when it must flush itself before it runs under any tag of the new epoch. Read and written under the lock.
+    /// 1 if it must flush itself before it runs under any tag of the new epoch. Accessed under the lock.
     flush_pending: F::U64,
 }
 
@@ -55,14 +55,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The tag under which `space` may be loaded on this CPU now. Interrupts off, on CPU `me`, after joining the set.
     pub(crate) fn rolled_tag(&self, me: CpuId, space: &Space<K::Facade, W>) -> Tag {
         let running = &self.cpus[me].running;
-        // Relaxed, both: whatever they find, the compare-exchange decides, and is the barrier before the root load.
+        // Both relaxed: the compare-exchange validates what they find, and is the barrier before the root load.
         let word = space.mode.0.load(Ordering::Relaxed);
         if let Mode::Rolled { epoch, tag } = Mode::unpack(word)
             && epoch == self.rollover.epoch.0.load(Ordering::Relaxed)
         {
             let active = running.active.load(Ordering::Relaxed);
-            // Full barrier; pairs with the swap in `roll_over`: either the roll-over sees this tag and reserves it, or
-            // this compare-exchange finds 0 and fails. And with `dispatch`, as the swap of the mode below.
+            // Full barrier. Pairs with the swap in `roll_over`: either the roll-over sees this tag and reserves it, or
+            // this compare-exchange finds 0 and fails. Also pairs with `dispatch`, like the swap of the mode below.
             if active != 0 && running.active.compare_exchange_full(active, word).is_ok() {
                 return tag;
             }
@@ -79,7 +79,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let valid = matches!(mode, Mode::Rolled { epoch: of, .. } if of == epoch);
         if !valid {
             mode = self.new_tag(mode);
-            // Full barrier: pairs with `dispatch`, which reads the mode after its increment. A flush that saw the old
+            // Full barrier. Pairs with `dispatch`, which reads the mode after its increment. A flush that saw the old
             // tag wrote its entries before any fill under the new one.
             space.mode.0.swap_full(mode.pack());
         }
@@ -88,7 +88,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.flush_every_tag_here();
         }
         running.active.store(mode.pack(), Ordering::Relaxed);
-        // Release: the store above comes before the swap of a roll-over by whoever has the lock next.
+        // Release: orders the store above before the swap of a roll-over by the next holder of the lock.
         self.rollover.lock.0.store(0, Ordering::Release);
         match mode {
             Mode::Rolled { tag, .. } => tag,
@@ -98,10 +98,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Takes the lock, and reports a CPU that keeps it too long (C7). Interrupts off.
+    /// Takes the lock, and reports a CPU that holds it too long (C7). Interrupts off.
     ///
     /// Serves no requests: this CPU is in the middle of a switch, and its answer would say that the switch is over
-    /// (`wait_for_leavers`). The wait ends all the same (C5), since the holder has interrupts off and waits for no CPU.
+    /// (`wait_for_leavers`). The wait still ends (C5), since the holder has interrupts off and waits for no CPU.
     fn lock_rollover(&self, me: CpuId, space: &Space<K::Facade, W>) {
         let mut watchdog = Watchdog::new();
         K::Facade::wait_until(|| {
@@ -118,8 +118,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// Everything non-global under every tag. There is no such operation among the local ones that keeps global entries
-    /// on all machines, so those go too.
+    /// Flushes everything non-global under every tag. No local operation does that on all machines and keeps global
+    /// entries, so those are flushed too.
     fn flush_every_tag_here(&self) {
         self.flush_everything_here();
     }
@@ -129,7 +129,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let epoch = self.rollover.epoch.0.load(Ordering::Relaxed);
         if let Mode::Rolled { tag, .. } = old {
             let renewed = Mode::Rolled { epoch, tag };
-            // Some CPU ran on it at the last roll-over: it is still ours.
+            // A CPU ran on it at the last roll-over: it still belongs to the space.
             let mut reserved = false;
             for cpu in self.cpus {
                 if cpu.running.reserved.load(Ordering::Relaxed) == old.pack() {
@@ -158,8 +158,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         for cpu in self.cpus {
             let mut kept = cpu.running.active.swap_full(0);
             if kept == 0 && !cpu.state().is_off() {
-                // No slow path since the last roll-over: it still runs on what was reserved then. Unless it is off:
-                // then it runs under none, and takes this lock before it does.
+                // It took no slow path since the last roll-over, so it still runs on what was reserved then. Unless it
+                // is offline: then it runs under no tag, and takes this lock before it does.
                 kept = cpu.running.reserved.load(Ordering::Relaxed);
             }
             if let Mode::Rolled { tag, .. } = Mode::unpack(kept) {
@@ -173,7 +173,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 }
 
 impl<F: Facade> PerCpu<F> {
-    /// Forgets the tag this CPU ran under: it has flushed everything and runs under none.
+    /// Clears the tag that this CPU ran under: it has flushed everything and runs under none.
     pub(crate) fn forget_running(&self) {
         self.running.active.swap_full(0);
     }

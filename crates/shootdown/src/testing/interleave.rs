@@ -1,12 +1,12 @@
-//! For unit tests: words between whose operations somebody else can do something, at a moment that the test chooses;
-//! and two that take turns, each for so many operations.
+//! For unit tests: words that run another action between their operations, at a point that the test chooses; and two
+//! threads that take turns, each for a given number of operations.
 
 use crate::facade::{Facade, Word};
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// Operations until then, and what is done.
+/// Number of operations until the action, and the action.
 type Due = (u32, Box<dyn FnOnce()>);
 
 std::thread_local! {
@@ -16,12 +16,12 @@ std::thread_local! {
     static TURNS: RefCell<Option<(usize, Arc<Turns>)>> = const { RefCell::new(None) };
 }
 
-/// Does `what` after `operations` more operations, just before the next; once.
+/// Runs `what` once, after `operations` more operations, just before the next one.
 pub(crate) fn after(operations: u32, what: impl FnOnce() + 'static) {
     NEXT.set(Some((operations, Box::new(what))));
 }
 
-/// Does `what` before each operation, until it returns true.
+/// Runs `what` before each operation, until it returns true.
 pub(crate) fn after_each(mut what: impl FnMut() -> bool + 'static) {
     after(0, move || {
         if !what() {
@@ -30,18 +30,18 @@ pub(crate) fn after_each(mut what: impl FnMut() -> bool + 'static) {
     });
 }
 
-/// Does `what` right after the next operation that reads and writes; once. For what comes in before something that is
-/// no operation.
+/// Runs `what` once, right after the next read-modify-write operation. For actions that precede something that is not
+/// an operation.
 pub(crate) fn after_next_write(what: impl FnOnce() + 'static) {
     AFTER_WRITE.set(Some(Box::new(what)));
 }
 
-/// Does nothing of what was to be done and was not. Whether there was nothing left.
+/// Cancels the pending actions. Returns whether there were none.
 pub(crate) fn never() -> bool {
     NEXT.take().is_none()
 }
 
-/// Whose turn it is, of two, and for how many more operations; who has ended.
+/// Which of the two threads runs, for how many more operations, and which has ended.
 struct Turns {
     state: Mutex<Turn>,
     passed: Condvar,
@@ -49,13 +49,13 @@ struct Turns {
 
 struct Turn {
     whose: usize,
-    /// Operations until the other's turn, and so on; then each goes on to its end.
+    /// Operations until the other's turn, and so on. When the list is empty each runs to its end.
     left: Vec<u32>,
     ended: [bool; 2],
 }
 
 impl Turn {
-    /// Gives the turn to the other, unless that has ended.
+    /// Passes the turn to the other thread, unless that has ended.
     fn pass(&mut self) {
         if !self.ended[1 - self.whose] {
             self.whose = 1 - self.whose;
@@ -96,8 +96,8 @@ impl Turns {
     }
 }
 
-/// `one` and `other` take turns: `one` begins, and each goes on for as many operations as `turns` says, one number a
-/// turn; when these are used up, or one ends, each goes on to its end. Returns whether all turns were used.
+/// Runs `one` and `other` in turns. `one` begins, and each runs for as many operations as `turns` says, one number a
+/// turn. When these are used up, or one thread ends, the rest runs to its end. Returns whether all turns were used.
 pub(crate) fn together(turns: &[u32], one: impl FnOnce() + Send, other: impl FnOnce() + Send) -> bool {
     let turns = Arc::new(Turns {
         state: Mutex::new(Turn {
@@ -108,7 +108,7 @@ pub(crate) fn together(turns: &[u32], one: impl FnOnce() + Send, other: impl FnO
         passed: Condvar::new(),
     });
     let part = |me: usize, what: &mut dyn FnMut()| {
-        /// Also when a test fails in it.
+        /// Ends the turn, also when a test panics.
         struct Ends(usize, Arc<Turns>);
         impl Drop for Ends {
             fn drop(&mut self) {
@@ -154,11 +154,11 @@ fn meddle(what: Box<dyn FnOnce()>) {
     MEDDLING.set(false);
 }
 
-/// The host's own words, with others' steps in between.
+/// The host's atomic words, with actions of other CPUs between operations.
 pub(crate) struct Meddled(AtomicU64, AtomicU32);
 
 impl Meddled {
-    /// How often it was written.
+    /// How often the word was written.
     pub(crate) fn writes(&self) -> u32 {
         self.1.load(Ordering::Relaxed)
     }
@@ -168,7 +168,7 @@ impl Meddled {
         self.1.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An operation that reads and writes.
+    /// A read-modify-write operation.
     fn exchanged<T>(&self, exchange: impl FnOnce(&AtomicU64) -> T) -> T {
         self.written();
         let found = exchange(&self.0);
@@ -211,7 +211,7 @@ unsafe impl Word for Meddled {
     }
 }
 
-/// The world of those words.
+/// The facade with those words.
 pub(crate) struct Meddling;
 
 // SAFETY: the host's atomics.

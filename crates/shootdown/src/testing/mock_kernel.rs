@@ -1,4 +1,4 @@
-//! A kernel that notes what the engine asks of it, on one thread that says which CPU it is.
+//! Mock kernel that records every hook call. It runs on one thread, which selects the CPU that it stands for.
 
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
@@ -12,16 +12,16 @@ use core::cell::{Cell, RefCell};
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// What is seen from outside.
+/// A recorded hook call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
     BeforeIpi,
     Sent(Vec<CpuId>),
-    /// A look at what is waited for.
+    /// One poll of a wait condition.
     Waited,
-    /// An invalidation here.
+    /// A local invalidation.
     Here,
-    /// A report of that CPU.
+    /// A stuck report of that CPU.
     Stuck(CpuId),
     /// Broadcasts are complete.
     Synchronised,
@@ -31,29 +31,29 @@ pub(crate) type OnWait = Box<dyn FnMut(u32)>;
 
 std::thread_local! {
     pub(crate) static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
-    /// Done after each look of a waiter, with the number of looks.
+    /// Runs after each poll of a waiter, with the number of polls.
     pub(crate) static ON_WAIT: RefCell<Option<OnWait>> = const { RefCell::new(None) };
     pub(crate) static CPU: Cell<usize> = const { Cell::new(0) };
-    /// Handlers that have ordered what they read after their interrupt.
+    /// Number of `after_ipi` calls.
     pub(crate) static AFTER_IPI: Cell<u32> = const { Cell::new(0) };
-    /// Table writes published, and broadcasts.
+    /// Publications of table writes, and broadcasts.
     pub(crate) static STEPS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
-    /// Interrupts are off.
+    /// Whether interrupts are off.
     pub(crate) static MASKED: Cell<bool> = const { Cell::new(false) };
-    /// The next sending fails.
+    /// Whether the next send fails.
     pub(crate) static FAILS: Cell<bool> = const { Cell::new(false) };
-    /// Whether the machine broadcasts to CPUs that are named, and to whom it has.
+    /// Whether broadcasts are targeted, and the targets so far.
     pub(crate) static AIMED: Cell<bool> = const { Cell::new(false) };
     pub(crate) static AIMED_AT: RefCell<Vec<Vec<CpuId>>> = const { RefCell::new(Vec::new()) };
     pub(crate) static EVENTS: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
     pub(crate) static PINS: Cell<u32> = const { Cell::new(0) };
-    /// What the clock says, the next time last.
+    /// The times that the clock returns; the next one is last.
     pub(crate) static CLOCK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) struct World;
 
-// SAFETY: one thread, which says which CPU it is; no translations.
+// SAFETY: one thread, which selects the CPU; no translations.
 unsafe impl Facade for World {
     type U64 = Meddled;
     fn full_barrier() {}
@@ -84,7 +84,7 @@ unsafe impl Facade for World {
     }
 }
 
-// SAFETY: one thread, which says which CPU it is; no translations.
+// SAFETY: one thread, which selects the CPU; no translations.
 unsafe impl<const W: usize> Kernel<W> for World {
     const PREEMPTIBLE: bool = true;
     type Facade = World;
@@ -189,7 +189,7 @@ pub(crate) fn many(design: impl Into<Design>, cpus: usize) -> (&'static Sys, InW
     (engine, space)
 }
 
-/// The shootdown interrupt on the CPU that this is.
+/// The shootdown interrupt on the current CPU.
 pub(crate) fn handle<const W: usize>(engine: &Engine<'static, World, W>) {
     let masked = MASKED.replace(true);
     // SAFETY: one thread.

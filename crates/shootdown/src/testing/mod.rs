@@ -1,4 +1,4 @@
-//! Worlds for unit tests.
+//! Environments for unit tests.
 
 pub(crate) mod interleave;
 pub(crate) mod mock_kernel;

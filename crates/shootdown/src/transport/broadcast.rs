@@ -1,5 +1,5 @@
-//! Broadcast invalidation: cutting a range into what the instruction takes, both halves of split tags, whom to aim it
-//! at where that is asked, and the synchronising instruction on the same CPU.
+//! Broadcast invalidation: cuts a range into what the instruction takes, handles both halves of split tags, chooses
+//! targets where broadcasts are targeted, and issues the synchronising instruction on the same CPU.
 
 use crate::cpuset::CpuMask;
 use crate::design::Reach;
@@ -10,17 +10,17 @@ use crate::range::{Range, Stride};
 use crate::space::Space;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Broadcasts `range` of `space` under `tag`, its own, and waits until it is complete everywhere. The caller is
-    /// pinned on `me`: the synchronising instruction waits only for broadcasts of its own CPU. Whether anything was
-    /// broadcast at all.
+    /// Broadcasts `range` of `space` under its `tag` and waits until that is complete everywhere. The caller is pinned
+    /// on `me`: the synchronising instruction waits only for broadcasts of its own CPU. Returns whether anything was
+    /// broadcast.
     ///
     /// The entry writes are visible to walkers: the caller published them.
     pub(crate) fn broadcast_and_sync(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> bool {
         self.broadcast_complete(|| self.issue_for(space, me, tag, range))
     }
 
-    /// Broadcasts what `issue` issues, which returns the number of instructions, and waits until it is complete
-    /// everywhere, twice over where the processor needs that. The caller is pinned. Whether there were any.
+    /// Broadcasts by `issue`, which returns the number of instructions, and waits until they are complete everywhere.
+    /// Does both twice on processors that need it. The caller is pinned. Returns whether there were any.
     pub(crate) fn broadcast_complete(&self, issue: impl Fn() -> u32) -> bool {
         let mut instructions = issue();
         self.synchronise(instructions);
@@ -31,7 +31,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.broadcast_over(instructions)
     }
 
-    /// Waits until so many broadcasts of this CPU are complete.
+    /// Waits until this many broadcasts of this CPU are complete.
     #[inline]
     pub(crate) fn synchronise(&self, instructions: u32) {
         if instructions > 0 {
@@ -39,7 +39,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Says what a request was that has issued so many broadcasts, all of them complete; whether there were any.
+    /// Reports the event of a request that issued this many broadcasts, all complete. Returns whether there were any.
     #[inline]
     pub(crate) fn broadcast_over(&self, instructions: u32) -> bool {
         let any = instructions > 0;
@@ -51,8 +51,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         any
     }
 
-    /// Carries out the local invalidations that `issue` issues and waits until they are complete, twice over where the
-    /// processor needs that. The caller is pinned or has interrupts off.
+    /// Carries out the local invalidations of `issue` and waits until they are complete. Does both twice on processors
+    /// that need it. The caller is pinned or has interrupts off.
     #[inline]
     pub(crate) fn complete_here(&self, issue: impl Fn()) {
         for _ in 0..self.times_over() {
@@ -61,19 +61,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// How often invalidations are carried out.
+    /// How many times each invalidation is carried out.
     #[inline]
     pub(crate) fn times_over(&self) -> u8 {
         1 + u8::from(self.machine().errata.repeat)
     }
 
-    /// Waits until what was issued here is complete.
+    /// Waits until the invalidations issued on this CPU are complete.
     #[inline]
     pub(crate) fn synchronise_here(&self) {
         self.kernel.local_sync();
     }
 
-    /// Whether invalidations under a system-wide tag, and of the kernel, go out as broadcasts.
+    /// Whether invalidations under a system-wide tag, and of the kernel, are broadcast.
     #[inline]
     pub(crate) fn broadcasts(&self) -> bool {
         let reach = self.policy().reach;
@@ -82,24 +82,24 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && self.kernel.broadcast_limits().is_some()
     }
 
-    /// Table writes before this are seen by every walker that fills after an invalidation issued later, here or by
-    /// whoever learns of them from the `*_full` operation that follows: a CPU that catches up with a generation
-    /// invalidates without asking whether its requester has come further than that. Pairs with the walk that follows
-    /// the invalidation, on any CPU (regression 17).
+    /// Makes earlier table writes visible to every walker that fills after a later invalidation. That invalidation may
+    /// be issued here, or by a CPU that learns of the writes from the `*_full` operation that follows: a CPU that
+    /// catches up with a generation invalidates without checking how far its requester is. Pairs with the walk that
+    /// follows the invalidation, on any CPU (regression 17).
     #[inline]
     pub(crate) fn publish_tables(&self) {
         K::Facade::publish_tables_before_full();
     }
 
-    /// Whether a page can be broadcast under every tag at once.
+    /// Whether one broadcast can cover a page under every tag.
     #[inline]
     pub(crate) fn broadcasts_any_tag(&self) -> bool {
         self.broadcasts() && !self.kernel.broadcast_is_targeted()
     }
 
-    /// Issues for `space`, whose tag it is, on `me`, without waiting; returns the number of instructions. Where
-    /// broadcasts are aimed this CPU does its own part itself, while those few do theirs that may hold entries under
-    /// the tag.
+    /// Issues broadcasts for `space`, which has `tag`, from `me`, without waiting. Returns the number of instructions.
+    /// Where broadcasts are targeted this CPU invalidates locally, while the CPUs that may hold entries under the tag
+    /// do their part.
     #[inline]
     pub(crate) fn issue_for(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> u32 {
         if self.kernel.broadcast_is_targeted() {
@@ -111,10 +111,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     #[inline(never)]
     fn issue_aimed(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> u32 {
-        // C1: a CPU joins the set before it loads the tag, a full barrier, and stays in as long as the space has it
-        // (`depart`). Whoever is missed here, after the request's own barrier, joins later, and all it fills is new. A
-        // CPU that is not online has flushed everything before it is again (C5); its join of that set pairs with the
-        // same barrier.
+        // C1: a CPU joins the set before it loads the tag, with a full barrier, and stays a member while the space has
+        // the tag (`depart`). A CPU that is missed here, after the request's own barrier, joins later, and fills only
+        // new entries. An offline CPU flushes everything before it is online again (C5); its join of the online set
+        // pairs with the same barrier.
         let mut holders = CpuMask::EMPTY;
         space.cpus.for_each_but(me, |cpu| {
             if self.online.contains(cpu) {
@@ -130,7 +130,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         instructions
     }
 
-    /// Issues to every CPU, without waiting; returns the number of instructions.
+    /// Issues broadcasts to every CPU, without waiting. Returns the number of instructions.
     pub(crate) fn issue(&self, tag: Tag, range: &Range) -> u32 {
         self.issue_by(tag, range, |what| self.kernel.broadcast(what))
     }
@@ -162,7 +162,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         instructions
     }
 
-    /// Pages per instruction if `range` is worth cutting up, or fits one; `None` for the whole-tag form. The
+    /// Pages per instruction if `range` is flushed in pieces, or fits one; `None` for the whole-tag form. The
     /// instruction has strides of 4 KiB and 2 MiB only.
     pub(crate) fn page_limit(&self, range: &Range) -> Option<u32> {
         let limits = self.kernel.broadcast_limits()?;

@@ -1,20 +1,20 @@
 //! Early acknowledgement: a target answers when its handler begins, and invalidates before it returns.
 //!
-//! Owns when that is right. The requester goes on, and frees frames, while stale entries are still cached here; C1
-//! allows that only where they cannot be used. Four conditions; for each there is a known bug that drops it:
+//! Decides when that is safe. The requester continues, and frees frames, while stale entries are still cached here; C1
+//! allows that only if they cannot be used. Four conditions apply. For each there is a known bug that drops it:
 //!
-//! 1. No table page is freed: the CPU may walk through its paging-structure caches at any moment (C3).
-//! 2. No kernel range is concerned: the handler itself may use kernel addresses.
-//! 3. The generation that the slot records is not advanced before the flush, so that whoever interrupts the handler
-//!    sees that it is behind.
-//! 4. The CPU touches no user address before it has invalidated: the handler runs with interrupts off and returns last,
-//!    and what interrupts even that asks [`Engine::user_access_ok`]. A routine that copies to or from user memory is
-//!    interrupted as a whole: the invalidation is over when it goes on.
+//! 1. No page-table page is freed: the CPU may walk through its paging-structure caches at any time (C3).
+//! 2. No kernel range is involved: the handler itself may use kernel addresses.
+//! 3. The generation in the slot does not advance before the flush, so code that interrupts the handler sees that the
+//!    slot is behind.
+//! 4. The CPU accesses no user address before it has invalidated. The handler runs with interrupts off and returns
+//!    last, and an NMI handler that interrupts it checks [`Engine::user_access_ok`]. A routine that copies to or from
+//!    user memory is interrupted as a whole: the invalidation is over when it continues.
 //!
-//! Only the interrupt's handler answers early; whoever serves while it waits answers when it is done. So does everybody
-//! where a request names a tag, a batch, or a change of tags: nothing on the CPU would tell that it is behind. Whoever
-//! asks for a range of one space has found it on slots. Where it has been given a tag meanwhile, user accesses are
-//! refused on the slot, and entries under the tag are younger than the change (`tags/promotion.rs`).
+//! Only the interrupt handler answers early. A CPU that serves requests while it waits answers when it is done. So does
+//! the handler if a request names a tag, a batch, or a change of tags: nothing on the CPU would show that it is behind.
+//! A requester that names a range of one space has found the space on slots. If the space has been given a tag since,
+//! user accesses are refused on the slot, and entries under the tag are newer than the change (`tags/promotion.rs`).
 
 use crate::cpu::catch_up::Missed;
 use crate::cpu::state::{PerCpu, State};
@@ -27,7 +27,7 @@ use crate::transport::request::Ask;
 use core::sync::atomic::Ordering;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Whether a handler that has just begun may answer a request before it does what is asked.
+    /// Whether a handler that has just begun may answer a request before it carries it out.
     pub(crate) fn may_answer_early(&self, ask: Ask, walked: u64) -> bool {
         if self.policy().ack != Ack::Early || walked != 0 {
             return false;
@@ -38,9 +38,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// The same for what was posted: everything between what this CPU has seen and now is known, and none of it is a
-    /// kernel range, frees tables or moves this CPU to another tag. After the full barrier of the take, so that
-    /// whatever was published before a post that is answered is looked at: relaxed, for nothing is done yet.
+    /// The same for posts: everything between what this CPU has seen and the present generation is known, and none of
+    /// it is a kernel range, frees page-table pages or moves this CPU to another tag. Called after the full barrier of
+    /// the take, so it sees everything published before a post that is answered. Relaxed: nothing has been carried out
+    /// yet.
     pub(crate) fn may_answer_posts_early(&self, cpu: &PerCpu<K::Facade>) -> bool {
         if self.policy().ack != Ack::Early || self.machine().errata.interrupt_too {
             return false;
@@ -64,23 +65,23 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Whether this CPU may touch user addresses of `space` now, asked from a context that may have interrupted
-    /// anything: an NMI or machine-check handler that reads a user stack. False while another space is loaded, while
-    /// this one is being loaded, while it is loaded lazily, and while this CPU has not carried out a request that it
-    /// may have acknowledged already. On any doubt false (C6); the caller then does without.
+    /// Whether this CPU may access user addresses of `space`. For contexts that may have interrupted anything: an NMI
+    /// or machine-check handler that reads a user stack. Returns false while another space is loaded, while this one is
+    /// being loaded, in lazy TLB mode, and while this CPU has not carried out a request that it may have acknowledged
+    /// already. In any doubt returns false (C6); the caller then skips the access.
     ///
-    /// At most five loads and one full barrier. What is read is written by this CPU, but for the generation and the
-    /// mode, and a requester that asked this CPU was told nothing before this CPU had seen that generation, or what
-    /// comes after it: relaxed. The barrier is for requesters that did not ask it: what was interrupted may be the end
-    /// of laziness, whose store this CPU sees before anybody else does.
+    /// At most five loads and one full barrier. All but the generation and the mode are written by this CPU. A
+    /// requester with this CPU among its targets gets no answer before this CPU has seen that generation or a later
+    /// state: relaxed. The barrier is for requesters without this CPU among their targets: the interrupted code may be
+    /// leaving lazy TLB mode, and its store may not be visible to other CPUs yet.
     pub fn user_access_ok(&self, space: &Space<K::Facade, W>) -> bool {
         let cpu = &self.cpus[self.kernel.cpu()];
         let state = State(cpu.state.load(Ordering::Relaxed));
         if state.id() != space.id || state.is_switching() || state.is_lazy() {
             return false;
         }
-        // Not lazy, full barrier, generation: the interrupted `leave_lazy_here` may not have come to its own. Pairs
-        // with `dispatch`.
+        // Not lazy, full barrier, generation: the interrupted `leave_lazy_here` may not have reached its own barrier.
+        // Pairs with `dispatch`.
         K::Facade::full_barrier();
         match self.mode(space) {
             Mode::PerCpu => {
@@ -90,7 +91,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 let current = space.log.generation.load(Ordering::Relaxed);
                 seen == current
             }
-            // A CPU that has the space on a tag has it on this one: until the last has left that, there is no other.
+            // A CPU that has the space on a tag has it on this one: there is no other before the last CPU has left this
+            // one.
             Mode::System(_) | Mode::Transition(_) | Mode::Rolled { .. } => state.is_on_system_tag(),
             // CPUs move from the tag to slots, which may have to catch up.
             Mode::Demoting(_) => false,

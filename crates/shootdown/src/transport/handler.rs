@@ -1,6 +1,6 @@
-//! The shootdown interrupt, and self-service: doing what others have asked of this CPU.
+//! The shootdown interrupt, and self-service: carries out the requests of other CPUs to this one.
 //!
-//! Handlers take no lock, allocate nothing and wait for nobody (C5).
+//! Handlers take no lock, allocate nothing and wait for no CPU (C5).
 
 use crate::cpu::state::PerCpu;
 use crate::design::Requests;
@@ -12,24 +12,23 @@ use crate::space::{Mode, Space};
 use crate::transport::request::{Ask, Request};
 use core::sync::atomic::Ordering;
 
-/// Set in a CPU's `post` word when something was posted since the last take.
+/// Set in a CPU's `post` word if something was posted since the last take.
 pub(crate) const POSTED: u64 = 1;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// The shootdown interrupt's handler. Call it once per interrupt; a spurious call is harmless.
+    /// Handler of the shootdown interrupt. Call it once per interrupt; a spurious call is harmless.
     ///
-    /// Acknowledge the interrupt at its controller first (Arm: read the IAR; RISC-V: clear SSIP): one that is raised
-    /// while this runs must come again. The end of the interrupt may be told before or after.
+    /// Acknowledge the interrupt at its controller first (Arm: read the IAR; RISC-V: clear SSIP). An interrupt that is
+    /// raised while this runs must be delivered again. The end of interrupt may be signalled before or after.
     ///
-    /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU: who calls this
-    /// without an interrupt, to poll, must not hold a walk guard, nor be in the middle of another call of the engine's.
+    /// Walks run with interrupts off, so a running handler proves that no walk is in progress on this CPU. A caller
+    /// that polls without an interrupt must not hold a walk guard, nor be in the middle of another engine call.
     ///
     /// # Safety
     /// Interrupts are off, and the caller stays on this CPU until it returns: it reads the space that is loaded here,
-    /// which another thread's switch would let go of.
+    /// which a switch by another thread would unload.
     pub unsafe fn on_ipi(&self) {
-        // Pairs with `before_ipi`: what was posted or queued before the interrupt was raised is seen by the loads below
-        // (C5).
+        // Pairs with `before_ipi`: the loads below see what was posted or queued before the interrupt was raised (C5).
         K::Facade::after_ipi();
         let cpu = &self.cpus[self.kernel.cpu()];
         self.serve_on_entry(cpu, true);
@@ -37,17 +36,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.flush_deferred_here(cpu);
     }
 
-    /// Serves what other CPUs ask of this CPU, without an interrupt; returns whether there was anything.
+    /// Serves requests of other CPUs to this one, without an interrupt. Returns whether there were any.
     ///
     /// Call it in every loop that waits with interrupts off for something that a CPU may hold while it flushes: a spin
-    /// lock, a rendezvous, a panic's wait for the others. Without it that CPU waits for this one and this one for that
-    /// CPU (C5). It masks interrupts by itself, and may be called with them on.
+    /// lock, a rendezvous, a panic's wait for the other CPUs. Otherwise that CPU and this one wait for each other (C5).
+    /// It masks interrupts itself, and may be called with interrupts on.
     ///
-    /// Does nothing inside a [walk](Self::walk), where an answer would say that the walk has ended (C3): do not take a
-    /// lock there that is held over a flush. Not from NMI context. A waiter that migrates looks at the CPU that it is
-    /// on when it looks.
+    /// Does nothing inside a [walk](Self::walk), where an answer would say that the walk has ended (C3). Do not take a
+    /// lock there that is held over a flush. Not for NMI context. A waiter that may migrate polls the CPU that it runs
+    /// on at that time.
     ///
-    /// Cost when nothing is asked: one load, two where the design posts requests; no store.
+    /// Cost without requests: one load, two where the design posts requests; no store.
     #[inline]
     pub fn poll(&self) -> bool {
         self.has_pending_requests(&self.cpus[self.kernel.cpu()]) && self.serve_polled()
@@ -65,11 +64,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         })
     }
 
-    /// Answers what was asked of this CPU by descriptors before it went off, and posts. Interrupts off.
+    /// Answers the requests that were queued or posted to this CPU before it went offline. Interrupts off.
     ///
-    /// It has left the set of CPUs that flushes of kernel addresses wait for, and a requester's stack may be in a
-    /// mapping that one of them has taken away and given to another. So everything goes before the first descriptor is
-    /// read, and after all were taken: until it is answered a requester keeps its frame where it is (C5).
+    /// The CPU has left the set of CPUs that kernel flushes wait for. A requester's stack may be in a mapping that such
+    /// a flush has removed and that is in use again. So everything is flushed before the first descriptor is read,
+    /// after all descriptors were taken: a requester keeps its frame until it is answered (C5).
     pub(crate) fn drain(&self, cpu: &PerCpu<K::Facade>) {
         let mut flushed = false;
         if cpu.queue.has_ready() {
@@ -81,16 +80,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 self.answer(cpu, unsafe { &*request }, false);
             });
         }
-        // Not the queue again: whoever puts something there from now on sees this CPU off, and takes it back.
+        // The queue is not scanned again: a requester that adds to it from now on sees this CPU offline, and takes the
+        // request back.
         self.serve_posts(cpu, false);
     }
 
-    /// Serves everything asked of this CPU; interrupts off, on that CPU.
+    /// Serves all requests to this CPU. Interrupts off, on that CPU.
     pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
         self.serve_on_entry(cpu, false);
     }
 
-    /// As [`serve`](Self::serve); `on_entry` when the interrupt's handler does it, which may answer early
+    /// As [`serve`](Self::serve). `on_entry` is set in the interrupt handler, which may answer early
     /// (`transport/early_ack.rs`).
     fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
         #[cfg(debug_assertions)]
@@ -104,17 +104,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.serve_posts(cpu, on_entry);
     }
 
-    /// The part of [`serve_on_entry`](Self::serve_on_entry) that takes posts, and dereferences only what is loaded.
+    /// The part of [`serve_on_entry`](Self::serve_on_entry) that takes posts. Dereferences only the loaded space.
     #[inline]
     fn serve_posts(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
         if self.policy().requests != Requests::Log || cpu.post.load(Ordering::Relaxed) & POSTED == 0 {
             return;
         }
-        // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets
-        // a new interrupt, whatever was published before an earlier post is seen by the reads below.
+        // The carry clears POSTED and counts one take. Full barrier. Pairs with `post`: a CPU that posts after this
+        // sends a new interrupt; what was published before an earlier post is seen by the reads below.
         let take = cpu.post.fetch_add_full(POSTED) >> 1;
-        // Release: what this CPU did under the old translations comes before it, and unless it is early the
-        // invalidations, each complete on return; pairs with the acquire in `wait`.
+        // Release: ordered after everything that this CPU did under the old translations and, unless it is early, after
+        // the invalidations, each complete on return. Pairs with the acquire in `wait`.
         let served = || cpu.served.0.store(take + 1, Ordering::Release);
         if on_entry && self.may_answer_posts_early(cpu) {
             served();
@@ -125,8 +125,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Refuses, in debug builds, to wait from within the handler: what it has taken and not answered yet, somebody
-    /// waits for, and two such CPUs would wait for each other for ever (C5). Pinned or masked. Costs nothing in a
+    /// Refuses, in debug builds, to wait inside the handler. Other CPUs wait for the requests that it has taken and not
+    /// answered yet, and two such CPUs would wait for each other forever (C5). Pinned or masked. Costs nothing in a
     /// release build.
     #[inline]
     pub(crate) fn refuse_in_handler(&self) {
@@ -138,16 +138,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Whether a CPU that waits does itself what others ask of it: always, unless the design leaves that to the
-    /// interrupt and the interrupt can come. The same answer from the beginning of a wait to its end.
+    /// Whether a waiting CPU serves requests itself. It always does, unless the design leaves that to the interrupt and
+    /// the interrupt can arrive. The answer does not change during a wait.
     #[inline]
     pub(crate) fn serves_while_waiting(&self) -> bool {
         self.policy().wait.serves() || self.kernel.interrupts_are_off()
     }
 
-    /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on; returns
-    /// whether anything was. It looks before it masks: a waiter that migrates in between has looked at the CPU that it
-    /// came from, and looks again at its next poll.
+    /// Serves requests to the CPU that this runs on, from within a wait, with interrupts on or off. Returns whether
+    /// there were any. It checks before it masks: a waiter that migrates in between has checked its previous CPU, and
+    /// checks again at its next poll.
     #[inline]
     pub(crate) fn serve_own(&self) -> bool {
         let asked = self.has_pending_requests(&self.cpus[self.kernel.cpu()]);
@@ -157,7 +157,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         asked
     }
 
-    /// Whether there is anything to serve on `cpu`. Relaxed: what is asked now the next look finds.
+    /// Whether there is anything to serve on `cpu`. Relaxed: the next check finds a request that arrives now.
     #[inline]
     fn has_pending_requests(&self, cpu: &PerCpu<K::Facade>) -> bool {
         cpu.queue.has_ready()
@@ -169,15 +169,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.masked(|| {
             self.refuse_in_handler();
             let cpu = &self.cpus[self.kernel.cpu()];
-            // To answer in the middle of a walk would say that it has ended (C3).
+            // An answer in the middle of a walk would say that it has ended (C3).
             if !self.waits_inside_walk(cpu) {
                 self.serve(cpu);
             }
         });
     }
 
-    /// Catches up, and finishes what is under way here where that is what was asked for. The interrupt would do the
-    /// latter, but a CPU that serves while it waits takes none.
+    /// Catches up, and synchronises this CPU if that was requested. The interrupt would do the latter, but a CPU that
+    /// serves while it waits takes no interrupt.
     fn catch_up_and_sync(&self, cpu: &PerCpu<K::Facade>) {
         let answer = self.sync_loaded_space(cpu);
         self.kernel.event(Event::Answered(answer));
@@ -186,13 +186,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Does what one request asks, and acknowledges: in this order, unless the handler answers early. After that the
-    /// request may be gone.
+    /// Carries out one request and then acknowledges, unless the handler answers early. After that the request may be
+    /// gone.
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
         let (ask, walked, departed) = request.ask();
         if on_entry && self.may_answer_early(ask, walked) {
             request.acknowledge();
-            // Whose set it would leave may be gone: it stays in.
+            // The space whose set it would leave may be gone: it stays in.
             return self.execute(cpu, ask, 0);
         }
         self.execute(cpu, ask, departed);
@@ -200,7 +200,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         request.acknowledge();
     }
 
-    /// `departed`: address of the space whose set this CPU leaves if it has left the space; 0 for none.
+    /// `departed`: address of the space whose set this CPU leaves if it has left the space, or 0.
     #[inline]
     fn execute(&self, cpu: &PerCpu<K::Facade>, ask: Ask, departed: u64) {
         match ask {
@@ -218,7 +218,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
             Ask::Space { id, generation, range } => {
                 let state = cpu.state();
-                // Not loaded any more: the slot is behind and will catch up at the next switch-in.
+                // Not loaded any more: the slot is behind and catches up at the next switch-in.
                 let answer = if state.id() != id {
                     self.leave_departed(departed);
                     Answer::Elsewhere
@@ -235,8 +235,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Leaves the set of the space at that address, 0 for none, which is not loaded here; the requester keeps it alive.
-    /// A requester that misses this CPU from now on may: before it loads the space again it joins, a full barrier (rule
+    /// Leaves the set of the space at that address (0 for none), which is not loaded here. The requester keeps it
+    /// alive. Later requesters may miss this CPU: it joins, with a full barrier, before it loads the space again (rule
     /// 3).
     pub(crate) fn leave_departed(&self, departed: u64) {
         if departed != 0 {
@@ -248,12 +248,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Rule 2 for `space`, which is loaded on this CPU: nothing is left to do if the slot has seen `generation`, which
-    /// is usual where several requests were taken together, and then the line that all requesters write is not even
-    /// read; and `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the
-    /// newest (relaxed: only so that what comes after it is done along with it). `None` when neither is so: nothing is
-    /// done. Interrupts off.
-    // Always: it is most of what a target does, and as a function of its own it would first save half the registers.
+    /// Rule 2 for `space`, which is loaded on this CPU. Nothing is left to do if the slot has seen `generation`. That
+    /// is usual when several requests were taken together, and then the line that all requesters write is not even
+    /// read. Only `range` is flushed if the slot has seen exactly the previous generation and `generation` is still the
+    /// newest (relaxed: only so that later requests are served with it). Otherwise returns `None` and does nothing.
+    /// Interrupts off.
+    // Always inlined: it is most of a target's work, and as a separate function it would first save half the registers.
     #[inline(always)]
     pub(crate) fn flush_next(
         &self,
@@ -262,7 +262,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         generation: u64,
         range: &Range,
     ) -> Option<Answer> {
-        // Where there is a tag, or it is given or taken, the slot is left or to be left, whatever it has seen.
+        // If there is a tag, or one is being given or taken, the slot is left or about to be left, regardless of its
+        // generation.
         if self.mode(space) != Mode::PerCpu {
             return None;
         }
@@ -279,7 +280,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return None;
         }
         self.flush_range(self.slot_tag(index), range);
-        // After the flush: `user_access_ok` goes by it.
+        // After the flush: `user_access_ok` relies on it.
         slot.generation.store(generation, Ordering::Relaxed);
         Some(Answer::Flushed)
     }

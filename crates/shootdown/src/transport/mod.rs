@@ -11,11 +11,12 @@
 //! # Invariants
 //! * **C1** A target acknowledges after it has invalidated, or early where it uses no translation in between
 //!   (`early_ack.rs`).
-//! * **C3** A CPU in a lockless walk has interrupts off and does not answer; nothing else here proves anything of
+//! * **C3** A CPU in a lockless walk has interrupts off and does not answer. Nothing else here proves anything about
 //!   walks.
-//! * **C5** Handlers take no lock and wait for no CPU. A waiter serves its own requests. A requester sends what it owes
-//!   before it waits. A descriptor is left only when every target has acknowledged or is off.
-//! * **C7** Waits go by `wait_reporting`; `Rar` reports by its own hook.
+//! * **C5** Handlers take no lock and wait for no CPU. A waiter serves its own requests. A requester sends its
+//!   outstanding interrupts before it waits. A descriptor is released only when every target has acknowledged or is
+//!   offline.
+//! * **C7** Waits use `wait_reporting`; `Rar` reports by its own hook.
 //!
 //! # Barriers
 //! ```text

@@ -1,4 +1,4 @@
-//! Posts: a bit in a word of each target says that it is to catch up by the log. Many requesters share one.
+//! Posts: a bit in a word of each target tells it to catch up by the log. Many requesters share one post.
 
 use crate::cpuset::CpuMask;
 use crate::engine::Engine;
@@ -10,16 +10,16 @@ use crate::transport::handler::POSTED;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Posts to every target and interrupts those that nobody has posted to since they last looked. Once for a token.
+    /// Posts to every target, and interrupts those without a post since their last take. Once for a token.
     ///
-    /// All of them when it is on top of another that is sending: an interrupt may come in between a post and its
-    /// sending, and its handler may flush. What it finds posted is owed an interrupt by the one below, which cannot
-    /// send while the handler waits (C5).
+    /// Interrupts all of them if another send on this CPU is in progress below it: an interrupt may arrive between a
+    /// post and its send, and its handler may flush. The posts that it finds were made by the send below, which has not
+    /// sent its interrupt yet and cannot while the handler waits (C5).
     pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>, me: CpuId) {
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
         let owing = self.cpus[me].own.sending.set();
-        // A post is a full barrier, so their lines would come one after the other.
+        // A post is a full barrier, so without prefetching the lines would arrive one after the other.
         let mut ahead = targets.iter();
         let mut prefetch_next = || {
             let next = ahead.next();
@@ -29,8 +29,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         for cpu in targets.iter() {
             prefetch_next();
             let post = &self.cpus[cpu].post;
-            // A post that is still there will be taken after this read, and the taker's full barrier comes before its
-            // reads: it will see our generation, whose increment was a full barrier before this read. So no write.
+            // A post that is still set is taken after this read, and the taker's full barrier precedes its reads. So
+            // the taker sees this generation, whose increment was a full barrier before this read, and no write is
+            // needed.
             let mut seen = post.load(Ordering::Relaxed);
             if seen & POSTED == 0 {
                 seen = post.fetch_or_full(POSTED);

@@ -1,9 +1,9 @@
 //! Requests with a descriptor, on the requester's stack or one per CPU, and each CPU's queue of pointers to them.
 //!
 //! Used by designs with [`Requests::PerRequest`](crate::Requests::PerRequest) and
-//! [`Requests::PerCpu`](crate::Requests::PerCpu). The descriptor is one cache line that targets read, and another where
-//! they acknowledge. A descriptor is left, with its stack frame or to the next request, only when every target has
-//! acknowledged or was proved off (C5), enforced by [`WaitOnDrop`], which waits when it is dropped.
+//! [`Requests::PerCpu`](crate::Requests::PerCpu). The descriptor is one cache line that targets read, and another in
+//! which they acknowledge. A descriptor is released, with its stack frame or for the next request, only when every
+//! target has acknowledged or was proved offline (C5). [`WaitOnDrop`] enforces that: it waits when it is dropped.
 
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Tag};
@@ -11,29 +11,29 @@ use crate::range::Range;
 use crate::space::CachePadded;
 use core::sync::atomic::Ordering;
 
-/// What a target is asked.
+/// A request to a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// Flush a range of a space on per-CPU tags, as its `generation`-th request.
     Space { id: u64, generation: u64, range: Range },
-    /// Flush a range under a tag, whatever is loaded (roll-over tags).
+    /// Flush a range under a tag, regardless of what is loaded (roll-over tags).
     Tag { tag: Tag, range: Range },
     /// Flush a range of the kernel.
     Kernel { range: Range },
-    /// Catch up with whatever is loaded (batches, tag transitions).
+    /// Catch up in the loaded space (batches, tag transitions).
     CatchUp,
-    /// Nothing: that it is answered proves that no walk is under way.
+    /// Nothing: the answer proves that no walk is in progress.
     EndWalks,
-    /// Wait until everything under way on this CPU has finished: the interrupt is all that is needed.
+    /// Wait until everything in progress on this CPU has finished: the interrupt alone is enough.
     Synchronise,
 }
 
-/// An [`Ask`] as it stands in a descriptor: the kind below the id or the tag, the range, the generation, the end of a
-/// long range. Made as such, not from an [`Ask`]: then no code has to tell which it is.
+/// An [`Ask`] as stored in a descriptor: the kind below the id or the tag, the range, the generation, the end of a long
+/// range. Built directly, not from an [`Ask`], so that no code has to match on the kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedRequest {
     words: [u64; 4],
-    /// How many of them are read.
+    /// Number of words that are read.
     used: usize,
 }
 
@@ -95,7 +95,7 @@ impl EncodedRequest {
         ([kind, range, generation, end, walked, departed], used)
     }
 
-    /// Whether a target learns it from a descriptor only: a tag is not in the log, and to synchronise is no catching
+    /// Whether a target learns it only from a descriptor: a tag is not in the log, and synchronising is not catching
     /// up.
     #[inline]
     pub(crate) fn needs_descriptor(&self) -> bool {
@@ -103,33 +103,32 @@ impl EncodedRequest {
     }
 }
 
-/// Where the kind stands, with the flags below.
+/// Bits of the kind, below the flags.
 const KIND: u64 = 7;
 
-/// Set in the kind of a request that names a space whose walkers are to be forgotten.
+/// Flag of a request with a space from whose walker set its targets are removed.
 const FORGET: u64 = 8;
 
-/// Set in the kind of a request that names a space whose set its target leaves if it has left the space.
+/// Flag of a request with a space whose set a target leaves if it has left the space.
 const DEPART: u64 = 16;
 
-/// Above the kind stands the id of the space, or the tag. Ids have 59 bits (`State`), so none is lost.
+/// Shift of the id of the space, or the tag, above the kind. Ids have 59 bits (`State`), so none is lost.
 const NAME: u32 = 5;
 
-/// Stands in the count of those who have not acknowledged until the requester knows how many there are.
+/// Added to the count of missing acknowledgements until the requester knows the number of targets.
 const SENDING: u64 = 1 << 32;
 
-/// Stands there when nobody uses the descriptor: neither targets nor the requester, which has seen that they are done.
+/// Value of the count while the descriptor is unused: the targets are done, and the requester has seen it.
 const IDLE: u64 = 1 << 33;
 
-/// A descriptor: 64 bytes that targets read, 64 where they acknowledge.
+/// A descriptor: 64 bytes that targets read, 64 in which they acknowledge.
 pub(crate) struct Request<F: Facade> {
     body: CachePadded<[F::U64; 6]>,
-    /// Targets that have not acknowledged; more by [`SENDING`] while the requester is still sending.
+    /// Targets that have not acknowledged, plus [`SENDING`] while the requester is still sending.
     pub(crate) unacknowledged: CachePadded<F::U64>,
 }
 
-// What targets read fits one line, they acknowledge on another, and a frame that holds a request need not be aligned to
-// more than a line.
+// Targets read one line and acknowledge on another, and a frame that holds a request needs no alignment beyond a line.
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 const _: () = {
     use crate::facade::Native;
@@ -138,7 +137,7 @@ const _: () = {
 };
 
 impl<F: Facade> Request<F> {
-    /// A descriptor that is about to be sent. [`sent`](Self::sent) says to how many.
+    /// A descriptor that is about to be sent. [`sent`](Self::sent) sets the number of targets.
     pub(crate) fn sending() -> Self {
         Self::awaiting(SENDING)
     }
@@ -150,28 +149,28 @@ impl<F: Facade> Request<F> {
         }
     }
 
-    /// A descriptor that nobody uses.
+    /// An unused descriptor.
     pub(crate) fn idle() -> Self {
         Self::awaiting(IDLE)
     }
 
-    /// Whether nobody uses it (acquire; pairs with [`close`](Self::close)).
+    /// Whether it is unused (acquire; pairs with [`close`](Self::close)).
     pub(crate) fn is_idle(&self) -> bool {
         self.unacknowledged.0.load(Ordering::Acquire) == IDLE
     }
 
-    /// The requester has seen that it is complete, and looks at it no more.
+    /// Called when the requester has seen that it is complete, and accesses it no more.
     pub(crate) fn close(&self) {
         self.unacknowledged.0.store(IDLE, Ordering::Release);
     }
 
-    /// Makes a request that nobody uses one that is about to be sent.
+    /// Makes an unused request one that is about to be sent.
     pub(crate) fn reopen(&self) {
         self.unacknowledged.0.store(SENDING, Ordering::Relaxed);
     }
 
-    /// The request has gone to `targets` CPUs and to no more, and the requester has done its own part. Until then it
-    /// cannot be complete, however many have acknowledged. A full barrier.
+    /// The request has gone to `targets` CPUs in total, and the requester has done its local part. Until then it cannot
+    /// be complete, no matter how many have acknowledged. A full barrier.
     #[inline]
     pub(crate) fn sent(&self, targets: u32) {
         self.unacknowledged
@@ -179,10 +178,10 @@ impl<F: Facade> Request<F> {
             .fetch_add_full(u64::from(targets).wrapping_sub(SENDING));
     }
 
-    /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::put`].
+    /// Writes the request. The stores become visible before the full barrier of the first [`Queue::put`].
     ///
-    /// `walked`: address of a space in whose walker set targets are forgotten, or 0. `departed`: of one whose set
-    /// targets leave that have left it, or 0.
+    /// `walked`: address of a space from whose walker set targets are removed, or 0. `departed`: address of a space
+    /// whose set a target leaves if it has left the space, or 0.
     #[inline]
     pub(crate) fn write(&self, asked: EncodedRequest, walked: u64, departed: u64) {
         let (words, used) = asked.in_full(walked, departed);
@@ -191,7 +190,7 @@ impl<F: Facade> Request<F> {
         }
     }
 
-    /// [`write`](Self::write), while nobody else knows of the descriptor.
+    /// [`write`](Self::write), while no other CPU can access the descriptor.
     #[inline]
     pub(crate) fn fill(&mut self, asked: EncodedRequest, walked: u64, departed: u64) {
         let (words, used) = asked.in_full(walked, departed);
@@ -200,8 +199,8 @@ impl<F: Facade> Request<F> {
         }
     }
 
-    /// What is asked; the address of the space in whose walker set this target is forgotten (0 for none); and of the
-    /// one whose set it leaves if it has left the space (0 for none). The requester keeps both alive until this is
+    /// Returns the request; the address of the space from whose walker set this target is removed (or 0); and of the
+    /// space whose set it leaves if it has left the space (or 0). The requester keeps both alive until this is
     /// acknowledged. The acquire was done when the ready bits were taken.
     #[inline(always)]
     pub(crate) fn ask(&self) -> (Ask, u64, u64) {
@@ -228,32 +227,32 @@ impl<F: Facade> Request<F> {
         (ask, walked, departed)
     }
 
-    /// One target is done. A full barrier: the invalidation comes before it; pairs with the acquire load of the waiter.
-    /// The descriptor may be gone when this returns.
+    /// Acknowledges for one target. Full barrier: the invalidation precedes it. Pairs with the acquire load of the
+    /// waiter. The descriptor may be gone when this returns.
     #[inline]
     pub(crate) fn acknowledge(&self) {
         self.unacknowledged.0.fetch_add_full(u64::MAX);
     }
 
-    /// Whether everybody has acknowledged (acquire; pairs with [`acknowledge`](Self::acknowledge)).
+    /// Whether all targets have acknowledged (acquire; pairs with [`acknowledge`](Self::acknowledge)).
     pub(crate) fn is_complete(&self) -> bool {
         self.unacknowledged.0.load(Ordering::Acquire) == 0
     }
 }
 
-/// Requests that can wait at one CPU at the same time; one bit each in a word. A requester that finds all taken waits
-/// for a free one and meanwhile serves its own.
+/// Requests that can be queued at one CPU at the same time; one bit each in a word. A requester that finds all slots
+/// taken waits for a free one and serves its own requests meanwhile.
 const QUEUE_SLOTS: usize = 64;
 
-/// Stands in a slot whose request was taken back, until the CPU comes by.
+/// Value of a slot whose request was taken back, until the CPU takes it.
 pub(crate) const TAKEN_BACK: u64 = 1;
 
-/// A CPU's queue: many requesters put, the CPU itself takes. No lock; the taking side never waits for a requester.
+/// A CPU's queue: many requesters put, the CPU itself takes. No lock; the taking CPU never waits for a requester.
 #[repr(C, align(64))]
 pub(crate) struct Queue<F: Facade> {
     /// Slots whose pointer may be read. A slot's bit is cleared before the slot is.
     ready: F::U64,
-    /// Pointers to requests; 0 where nobody has one.
+    /// Pointers to requests; 0 in a free slot.
     slots: CachePadded<[F::U64; QUEUE_SLOTS]>,
 }
 
@@ -265,8 +264,8 @@ impl<F: Facade> Queue<F> {
         }
     }
 
-    /// Puts `request` of the CPU `me` into a slot and makes it known. Returns the slot, and whether the queue was
-    /// empty, so that an interrupt is needed; `None` when all slots are taken. Each of the two operations is a full
+    /// Puts `request` of the CPU `me` into a slot and publishes it. Returns the slot, and whether the queue was empty,
+    /// in which case an interrupt is needed. `None` if all slots are taken. Each of the two operations is a full
     /// barrier: the descriptor is visible before the ready bit (regression 14).
     #[inline(always)]
     pub(crate) fn put(&self, me: CpuId, request: *const Request<F>) -> Option<(u32, bool)> {
@@ -274,11 +273,11 @@ impl<F: Facade> Queue<F> {
         Some((slot, self.publish_slot(slot)))
     }
 
-    /// Each CPU has a slot that it tries first, where it meets those only whose number is a multiple of [`QUEUE_SLOTS`]
-    /// away, and itself when it interrupted its own request.
+    /// Each CPU has a slot that it tries first. It shares that slot only with CPUs whose number differs by a multiple
+    /// of [`QUEUE_SLOTS`], and with itself if it interrupted its own request.
     ///
-    /// Reads before it writes, to find a free slot; so do the call queues of the kernels that the presets with stack
-    /// requests stand for, and the second transfer of the line is part of their cost.
+    /// Reads before it writes, to find a free slot. The call queues of the kernels that the presets with stack requests
+    /// represent do the same, and the second transfer of the line is part of their cost.
     #[inline(always)]
     pub(crate) fn claim(&self, me: CpuId, pointer: u64) -> Option<u32> {
         let take = |slot: u32| self.slots.0[slot as usize].compare_exchange_full(0, pointer).is_ok();
@@ -302,19 +301,19 @@ impl<F: Facade> Queue<F> {
         None
     }
 
-    /// The bit is clear: whoever takes it lets go of the slot only after that. To add it is one instruction where to
-    /// set it, and learn of the others, takes a loop.
+    /// The bit is clear: the target frees the slot only after it has taken the bit. An add is one instruction. An OR
+    /// that also returns the other bits takes a loop.
     #[inline(always)]
     pub(crate) fn publish_slot(&self, slot: u32) -> bool {
         self.ready.fetch_add_full(1 << slot) == 0
     }
 
-    /// Takes a published request back, because its target turned out to be off. False when the target has taken it:
-    /// then the target acknowledges.
+    /// Takes a published request back because its target turned out to be offline. Returns false if the target has
+    /// taken it: then the target acknowledges.
     ///
-    /// Whose request it is is decided by the pointer, not by the ready bit: when the target has taken ours, somebody
-    /// else may have claimed the same slot and set its bit again. For the same reason bit and slot are left to the
-    /// target, which takes them, and no request, at the latest when it comes online.
+    /// The pointer decides whose request it is, not the ready bit: if the target has taken ours, another requester may
+    /// have claimed the same slot and set its bit again. For the same reason bit and slot are left to the target. It
+    /// takes them, without a request, at the latest when it comes online.
     #[inline]
     pub(crate) fn cancel(&self, slot: u32, request: *const Request<F>) -> bool {
         let pointer = &self.slots.0[slot as usize];
@@ -323,7 +322,8 @@ impl<F: Facade> Queue<F> {
             .is_ok()
     }
 
-    /// Whether `request` still waits here. For reports only (C7): relaxed, and false while the target is serving it.
+    /// Whether `request` is still queued here. Only for reports (C7): relaxed, and false while the target is serving
+    /// it.
     #[inline(never)]
     pub(crate) fn holds(&self, request: *const Request<F>) -> bool {
         let pointer = request as usize as u64;
@@ -338,21 +338,22 @@ impl<F: Facade> Queue<F> {
         self.ready.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes everything that is ready and calls `serve` with each pointer, but not for a request that was taken back.
+    /// Takes everything that is ready and calls `serve` with each pointer, except for requests that were taken back.
     /// Owner only, interrupts off. The swap is a full barrier: what `serve` reads (descriptor, generation) is at least
-    /// as new as the ready bit. All slots are free before the first is served: a requester may need one at once.
+    /// as new as the ready bit. All slots are freed before the first request is served: a requester may need one at
+    /// once.
     #[inline]
     pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
         let ready = self.ready.swap_full(0);
         let taken = |slot: u32| self.slots.0[slot as usize].swap_full(0);
         let mut serve = |pointer: u64| {
-            // Taken back (or regression 14, where the ready bit comes before the pointer).
+            // Taken back (or regression 14, where the ready bit precedes the pointer).
             if pointer != TAKEN_BACK {
                 serve(core::ptr::with_exposed_provenance(pointer as usize));
             }
         };
         if ready.is_power_of_two() {
-            // Most often it is one, and then no list of them is needed.
+            // Usually it is one, and then no list is needed.
             return serve(taken(ready.trailing_zeros()));
         }
         let mut all = [TAKEN_BACK; QUEUE_SLOTS];

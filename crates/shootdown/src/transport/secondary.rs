@@ -1,10 +1,10 @@
 //! TLBs that belong to no CPU: an IOMMU that shares page tables, a guest's second stage.
 //!
-//! Owns when they are told and when they are waited for. Every flush of a space tells them where its generation
-//! advances, before its way is chosen, so no way can forget them; the wait is the token's, after the CPUs have
-//! answered, so a device's queue works while CPUs do. What is told names the space, never a tag: promotion, demotion,
-//! roll-over and the choice of a broadcast over all tags are no concern of theirs. Lazy CPUs, slots that are behind and
-//! early local returns are not either: a device uses its entries at any moment, so it is told at once.
+//! Owns when they are notified and when they are waited for. Every flush of a space notifies them where its generation
+//! advances, before its way is chosen, so no way can omit them. The wait is the token's, after the CPUs have answered,
+//! so a device's queue works in parallel with the CPUs. A notification names the space, never a tag. Promotion,
+//! demotion, roll-over and broadcasts over all tags do not concern them. CPUs in lazy TLB mode, slots that are behind
+//! and early local returns do not either: a device uses its entries at any time, so it is notified at once.
 
 use crate::engine::Engine;
 use crate::hooks::{Kernel, Secondary};
@@ -24,13 +24,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.secondary(space.root, Secondary::End)
     }
 
-    /// Of a flush of kernel addresses. After the entry writes and a full barrier; pinned.
+    /// For a flush of kernel addresses. After the entry writes and a full barrier; pinned.
     #[inline]
     pub(crate) fn notify_secondary_of_kernel(&self, range: &Range) -> u64 {
         self.kernel.secondary(self.kernel_root, Secondary::Flush(*range))
     }
 
-    /// Waits for what was told. Before the proof that a flush is complete.
+    /// Waits for the notifications. Before the proof that a flush is complete.
     #[inline]
     pub(crate) fn await_secondary(&self, ticket: u64) {
         if ticket != 0 {

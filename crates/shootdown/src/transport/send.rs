@@ -15,21 +15,20 @@ struct Sending<'a, 'k, K: Kernel<W>, const W: usize> {
     engine: &'a Engine<'k, K, W>,
     request: &'a Request<K::Facade>,
     me: CpuId,
-    /// Says that this CPU may owe others an interrupt, and whether this is on top of a sender that does.
+    /// Marks that this CPU may have interrupts to send, and whether it runs on top of a sender that has.
     owing: LocalFlagSet<'a>,
-    /// CPUs whose queue was empty: this requester owes them an interrupt.
+    /// CPUs whose queue was empty: this requester must interrupt them.
     fresh: CpuMask<W>,
-    /// How many those were.
+    /// Number of interrupts sent.
     sent: u32,
-    /// Targets that it was queued at.
+    /// Number of targets at which it was queued.
     queued: &'a Cell<u32>,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Queues one stack request at every target, sends, runs `meanwhile`, and waits for all of them, pinned or not.
+    /// Queues one stack request at every target, sends, runs `meanwhile`, and waits for all targets, pinned or not.
     ///
-    /// From the unpinning on nothing here may speak of `me`: the frame, and the request in it, goes where the waiter
-    /// goes.
+    /// After unpinning, nothing here may use `me`: the frame, and the request in it, migrates with the waiter.
     pub(crate) fn request(
         &self,
         token: &Token<'_, 'k, K, W>,
@@ -56,7 +55,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         };
         let queued = Cell::new(0);
-        // From here on the frame cannot be left before every target is done with it, not even when a hook panics.
+        // From here on the frame cannot be left before every target is done with it, even if a hook panics.
         let complete = WaitOnDrop(|| {
             request.sent(queued.get());
             self.wait_reporting(
@@ -81,8 +80,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Queues `request` at every target and interrupts those that are owed one; returns how many. `queued` counts those
-    /// that will acknowledge.
+    /// Queues `request` at every target and interrupts those whose queue was empty. Returns how many. `queued` counts
+    /// those that will acknowledge.
     fn queue_at_all(
         &self,
         token: &Token<'_, 'k, K, W>,
@@ -100,8 +99,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             sent: 0,
             queued,
         };
-        // Where more CPUs ask than a queue has slots, they must not all wait for the first target: full queues are
-        // passed over, and come back to in an order that differs by requester.
+        // If more CPUs send than a queue has slots, they must not all wait for the first target. Full queues are
+        // skipped and retried in an order that differs by requester.
         let mut full = CpuMask::<W>::EMPTY;
         for cpu in targets.iter() {
             let target = &self.cpus[cpu];
@@ -117,22 +116,22 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         sending.sent
     }
 
-    /// A CPU that has not taken `request`; if all have, one of them is still at it.
+    /// A CPU that has not taken `request`. If all have, one that is still serving it.
     #[cold]
     fn has_not_answered(&self, request: &Request<K::Facade>, targets: &CpuMask<W>) -> Option<CpuId> {
         let waits = |cpu: &CpuId| self.cpus[*cpu].queue.holds(request);
         targets.iter().find(waits).or_else(|| targets.iter().next())
     }
 
-    /// The descriptor of this CPU, if the design uses it and nobody does at the moment: somebody who was preempted
-    /// while waiting may. Pinned on `me`, so that from here to its reopening nobody else on this CPU looks.
+    /// The descriptor of this CPU, if the design uses it and it is free. A thread that was preempted while waiting may
+    /// still use it. Pinned on `me`, so that no other thread of this CPU checks before it is reopened.
     #[inline]
     fn own_request(&self, me: CpuId) -> Option<&Request<K::Facade>> {
         if !self.policy().requests.is_per_cpu() {
             return None;
         }
         let own = &self.cpus[me].request;
-        // Acquire, in `is_idle`: every target is done with what it was asked last, and so is who asked.
+        // Acquire, in `is_idle`: every target is done with its last use, and so is the requester.
         own.is_idle().then_some(own)
     }
 
@@ -143,7 +142,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
-    /// The request stands in the queue of `cpu`, in that slot; `first`: the queue was empty.
+    /// The request is in slot `slot` of the queue of `cpu`, which was empty if `first`.
     #[inline]
     fn queued(&mut self, cpu: CpuId, target: &PerCpu<K::Facade>, (slot, first): (u32, bool)) {
         if first || self.owing.nested {
@@ -151,8 +150,8 @@ impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
             self.sent += 1;
         }
         self.queued.set(self.queued.get() + 1);
-        // C5: a CPU that went off after that was either seen by its own drain (it acknowledges), or is seen off here,
-        // after the full barrier of `put`. Pairs with `cpu_offline`.
+        // C5: a CPU that went offline later either finds the request in its own drain (and acknowledges), or is seen
+        // offline here, after the full barrier of `put`. Pairs with `cpu_offline`.
         if target.state().is_off() && target.queue.cancel(slot, self.request) {
             self.request.acknowledge();
         }
@@ -166,9 +165,9 @@ impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
             let target = &engine.cpus[cpu];
             let mut place = engine.put(target, me, self.request);
             if place.is_none() {
-                // A requester that found a queue empty owes its CPU the interrupt that all later requesters count on.
-                // Send what is owed before waiting, or two requesters could each wait for a queue that only the other
-                // would have had served (C5).
+                // A requester that found a queue empty must send the interrupt that all later requesters rely on. It
+                // sends these interrupts before it waits. Otherwise two requesters could each wait for a queue that is
+                // served only after the other's interrupt (C5).
                 self.interrupt();
                 let request = self.request;
                 engine.wait_reporting(me, token.about(), &|| Some(cpu), &mut || {
@@ -176,14 +175,14 @@ impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
                     place.is_some() || target.state().is_off()
                 });
             }
-            // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
+            // Offline since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
             if let Some(place) = place {
                 self.queued(cpu, target, place);
             }
         }
     }
 
-    /// Interrupts the CPUs that are owed it.
+    /// Interrupts the CPUs whose queue was empty.
     #[inline]
     fn interrupt(&mut self) {
         if !self.fresh.is_empty() {

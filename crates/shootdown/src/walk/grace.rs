@@ -1,10 +1,10 @@
-//! Grace periods: a table page is freed when every CPU has been seen outside a walk since the page was unlinked.
+//! Grace periods: a page-table page is freed when every CPU has been seen outside a walk since it was unlinked.
 //!
-//! Nobody is interrupted and nobody waits; memory waits instead. CPUs are seen at switches, at the beginning of
-//! idleness, in the shootdown handler, and at whatever ticks call [`Engine::quiescent`]. A CPU that idles, or runs user
-//! code, without ticks holds up every period that began since: the kernel cannot be told from outside to be in no walk.
-//! Where such CPUs are, or memory runs short, [`Engine::retire_tables`] interrupts everybody, which ends all periods. A
-//! kernel with an RCU of its own needs none of this: it flushes with tables and hands the pages to its RCU, whose
+//! No CPU is interrupted and none waits; memory waits instead. CPUs are seen at switches, at the start of idle, in the
+//! shootdown handler, and at ticks that call [`Engine::quiescent`]. A CPU that idles, or runs user code, without ticks
+//! delays every period that began since: other CPUs cannot tell that it is in no walk. If there are such CPUs, or
+//! memory runs short, [`Engine::retire_tables`] interrupts every CPU, which ends all periods. A kernel with its own RCU
+//! needs none of this: it flushes with tables and passes the pages to its RCU, of which its walks are readers.
 //! readers its walks are.
 
 use super::retire::TablesFree;
@@ -17,22 +17,22 @@ use crate::range::Range;
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
-/// A grace period that was asked for. Any number of table pages unlinked and flushed before may share it.
+/// A requested grace period. Any number of page-table pages unlinked and flushed before may share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grace(u64);
 
-/// The grace periods that were over at some moment.
+/// The grace periods that were over at one point in time.
 #[derive(Debug, Clone, Copy)]
 pub struct GracesOver(u64);
 
 impl GracesOver {
-    /// The proof for table pages that waited for `grace`, if that is over.
+    /// The proof for page-table pages that waited for `grace`, if that is over.
     pub fn proof(&self, grace: Grace) -> Option<TablesFree> {
         (grace.0 <= self.0).then_some(TablesFree(()))
     }
 }
 
-/// When table pages may be freed.
+/// When page-table pages may be freed.
 #[derive(Debug)]
 #[must_use = "table pages may only be freed with the proof"]
 pub enum Retired {
@@ -43,9 +43,9 @@ pub enum Retired {
 }
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// As [`flush_tables`](Self::flush_tables), for table pages that can wait: under [`Walkers::GracePeriod`] nobody is
-    /// interrupted for the sake of walks, and the pages are kept by the caller until the grace period is over. Under
-    /// every other mode it is `flush_tables`.
+    /// As [`flush_tables`](Self::flush_tables), for page-table pages that can wait. Under [`Walkers::GracePeriod`] it
+    /// interrupts no CPU because of walks, and the caller keeps the pages until the grace period is over. Under every
+    /// other mode it is `flush_tables`.
     pub fn flush_tables_later(&self, space: &Space<K::Facade, W>, range: Range) -> Retired {
         if self.policy().walkers != Walkers::GracePeriod || self.policy().reach == Reach::None {
             return Retired::Now(self.flush_tables(space, range));
@@ -56,13 +56,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         Retired::Later(Grace(self.grace.0.fetch_add_full(1) + 1))
     }
 
-    /// Which grace periods are over: those after which every online CPU has been seen outside a walk. Reads one word of
-    /// every CPU; meant for ticks, not for spinning. Context: a CPU that cannot change, not in a walk.
+    /// Returns which grace periods are over: those after which every online CPU has been seen outside a walk. Reads one
+    /// word of every CPU; meant for ticks, not for spinning. Context: no migration, not in a walk.
     pub fn graces_over(&self) -> GracesOver {
         self.quiescent();
-        // Relaxed: this CPU is in the set, so no later period counts than it has acquired just now. The set is read
-        // after that: a CPU that is not in it was in no walk when it left, and joins, a full barrier, before its next;
-        // pairs with that of `flush_tables_later`.
+        // Relaxed: this CPU is in the set, so the result is limited to the period that it has just acquired. The set is
+        // read after that. A CPU that is not in the set was in no walk when it left, and joins, with a full barrier,
+        // before its next one; pairs with that of `flush_tables_later`.
         let mut until = self.grace.0.load(Ordering::Relaxed);
         self.online.for_each(|cpu| {
             // Acquire: pairs with the release in `quiescent_here`; the reads of earlier walks are over.
@@ -71,12 +71,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         GracesOver(until)
     }
 
-    /// This CPU is in no walk now. Call it at every tick; switches, idleness and the handler report by themselves. Any
-    /// context with a CPU that cannot change, but not while holding a walk guard. Two loads; a store in each new
-    /// period.
+    /// Reports that this CPU is in no walk. Call it at every tick; switches, idle and the handler report by themselves.
+    /// Any context without migration, but not while holding a walk guard. Two loads; a store in each new period.
     ///
     /// # Panics
-    /// In debug builds, when this CPU is in a walk; a release build then reports nothing.
+    /// In debug builds, if this CPU is in a walk. A release build then reports nothing.
     #[inline]
     pub fn quiescent(&self) {
         self.quiescent_here(&self.cpus[self.kernel.cpu()]);

@@ -1,5 +1,5 @@
-//! Lockless walks: software that reads page tables without a lock, and how the freeing side of a table page knows that
-//! none is left that could hold a link to it (C3).
+//! Lockless walks: software that reads page tables without a lock. A CPU that frees a page-table page must know that no
+//! walk still holds a pointer to it (C3).
 //!
 //! ```text
 //!   mod.rs      the guard that a walk holds           retire.rs   the freeing side: who must be told, the proof
@@ -7,7 +7,7 @@
 //!                                                     policy.rs   sticky or precise, decided per space
 //! ```
 //!
-//! Walks run with interrupts off, so a CPU that answers an interrupt is in no walk. The modes differ in who is
+//! Walks run with interrupts off, so a CPU that answers an interrupt is in no walk. The modes differ in which CPUs are
 //! interrupted:
 //!
 //! | [`Walkers`] | a walk pays | the freeing side |
@@ -20,10 +20,10 @@
 //! | `Adaptive` | as sticky; where published, what precise pays and two loads | as sticky or precise, per space |
 //!
 //! # Invariants
-//! * **C3** A table page is free when every CPU that could hold a link has answered an interrupt outside a walk, or was
-//!   seen outside one. `TablesFree` is made then, and nowhere else.
+//! * **C3** A page-table page is free when every CPU that could hold a pointer to it has answered an interrupt outside
+//!   a walk, or was seen outside one. `TablesFree` is created then, and nowhere else.
 //! * **C5** A CPU that holds a guard waits for no CPU (`walkers_of` panics, `serve_pending_masked` does not answer).
-//! * **C6** What a slot or a word does not tell counts as a walk: a bit without a slot costs an interrupt.
+//! * **C6** In doubt, a slot or a word counts as a walk: a bit without a slot costs an interrupt.
 //!
 //! # Barriers
 //! ```text
@@ -45,8 +45,8 @@
 //!     publishes                                     interrupt every CPU; mode := new (release)
 //! ```
 //!
-//! Neither broadcast invalidation, nor skipping lazy CPUs, nor skipping descheduled virtual CPUs proves anything about
-//! walks; none of them is used here.
+//! Broadcast invalidation, skipping lazy CPUs and skipping descheduled virtual CPUs prove nothing about walks. None of
+//! them is used here.
 
 mod grace;
 pub(crate) mod policy;
@@ -69,14 +69,14 @@ use crate::space::Space;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
-/// A lockless walk under way on this CPU. While it is held, no table page that the walk can reach from tables it has
-/// read goes back to its allocator. Interrupts are off.
+/// A lockless walk in progress on this CPU. While it is held, no page-table page that the walk can reach from tables it
+/// has read is returned to its allocator. Interrupts are off.
 ///
-/// Tied to its CPU: not `Send`. Guards nest, and may be dropped in any order: the interrupt state from before the first
-/// is restored, and all walks of this CPU count as ended, when the last is dropped (C3). Nothing may wait while one is
-/// held (flush, retire, `Token::wait`): the CPU would answer for walks that go on. A debug build panics; a release
-/// build does not answer until the walk is over, so nothing is freed too early, and two CPUs that both break the rule
-/// may wait for ever.
+/// Tied to its CPU: not `Send`. Guards nest, and may be dropped in any order. When the last is dropped, the interrupt
+/// state from before the first is restored, and all walks of this CPU count as ended (C3). Do not wait while one is
+/// held (flush, retire, `Token::wait`): the CPU would answer although walks continue. A debug build panics. A release
+/// build does not answer until the walk is over, so nothing is freed too early, but two CPUs that both break the rule
+/// may wait forever.
 #[must_use = "the walk is over when the guard is dropped"]
 pub struct Walk<'e, 'k, K: Kernel<W>, const W: usize> {
     engine: &'e Engine<'k, K, W>,
@@ -88,15 +88,15 @@ pub struct Walk<'e, 'k, K: Kernel<W>, const W: usize> {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Begins a lockless walk of `space`'s tables; read no table of it before. Masks interrupts until the guard is
+    /// Begins a lockless walk of `space`'s tables; do not read them before. Masks interrupts until the guard is
     /// dropped.
     ///
-    /// Context: any but NMI (see [`walk_from_nmi`](Self::walk_from_nmi)), on a CPU that is online; preemption is
-    /// implied off. The space need not be loaded here. No allocation, no lock, no wait. Ordering: every table page that
-    /// this walk reaches from the root is either seen unlinked, or its freeing side sees this walk.
+    /// Context: any but NMI (see [`walk_from_nmi`](Self::walk_from_nmi)), on an online CPU; preemption is implicitly
+    /// off. The space need not be loaded here. No allocation, no lock, no wait. Ordering: either this walk sees a
+    /// page-table page unlinked, or the CPU that frees the page sees this walk.
     ///
     /// # Panics
-    /// When the design says that the kernel has no lockless walks.
+    /// If the design says that the kernel has no lockless walks.
     #[inline]
     pub fn walk<'e>(&'e self, space: &Space<K::Facade, W>) -> Walk<'e, 'k, K, W> {
         let saved = self.kernel.interrupts_off();
@@ -119,10 +119,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Begins a walk in NMI context, which may have interrupted a walk, a registration, or the handler that forgets
-    /// one, and so touches none of their words: this CPU is entered in a set of the machine, by a full-barrier
-    /// read-modify-write, that every freeing side reads. Masks nothing: an NMI handler is not interrupted by the
-    /// shootdown interrupt. Not on a CPU that is off, which nobody waits for: an NMI may come there too.
+    /// Begins a walk in NMI context. The NMI may have interrupted a walk, a registration, or the handler that removes
+    /// one, so this accesses none of their words. Instead this CPU joins a machine-wide set, by a full-barrier
+    /// read-modify-write, that every freeing CPU reads. Masks nothing: an NMI handler is not interrupted by the
+    /// shootdown interrupt. Not on an offline CPU, which is never waited for: an NMI may arrive there too.
     ///
     /// # Panics
     /// As [`walk`](Self::walk).
@@ -134,7 +134,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
         cpu.walking.begin_in_nmi();
-        // Pairs with the full barrier of the freeing side, as in `walk_published`.
+        // Pairs with the full barrier of the freeing CPU, as in `walk_published`.
         self.nmi_walkers.join(me);
         Walk {
             engine: self,
@@ -151,8 +151,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         };
         let word = &cpu.walking.published.0;
-        // Publish, full barrier, read tables. Pairs with the freeing side: writes tables, full barrier, reads this
-        // word. One of them sees the other; a release store, or a barrier for reads on the other side, would not do
+        // Publish, full barrier, read tables. Pairs with the freeing CPU: write tables, full barrier, read this word.
+        // One of them sees the other. A release store, or a read barrier on the other side, would not be enough
         // (regression 9).
         if exchange {
             word.swap_full(published);
@@ -162,16 +162,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Counts a walk of `space` in the slot that stands for this CPU's registration; registers if there is none.
+    /// Counts a walk of `space` in the slot of this CPU's registration. Registers if there is none.
     #[inline]
     fn walk_registered(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
-        // No barrier: the registration was one, and since then nobody but this CPU could have taken it back. A freeing
-        // side that has not seen it is one whose unlinking this CPU has seen ever since.
+        // No barrier: the registration was one, and only this CPU could have removed it since. If a freeing CPU has not
+        // seen the registration, this CPU has seen its unlinking ever since.
         if cpu.walking.count_registered(space.id) {
             return;
         }
-        // Relaxed: either way a full barrier comes before the tables are read, and so after any freeing side that has
-        // read an older mode has written them. See `policy.rs` for a walk that reads the old mode.
+        // Relaxed: in both cases a full barrier precedes the table reads, so they see the writes of any freeing CPU
+        // that read an older mode. `policy.rs` covers a walk that reads the old mode.
         if self.policy().walkers == Walkers::Adaptive && policy::is_precise(space.walk_mode.load(Ordering::Relaxed)) {
             self.walk_published(cpu, space, false);
         } else {
@@ -179,12 +179,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// The first walk since this CPU was last forgotten: bit, full barrier, slot.
+    /// The first walk since this CPU's registration was last removed: bit, full barrier, slot.
     #[cold]
     fn register_walker(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
         debug_assert!(!cpu.state().is_off(), "CPU {me} walks while it is off");
-        // Pairs with the freeing side: writes tables, full barrier, reads the set. The bit comes before the slot, so
-        // that a slot never stands without its bit; a bit without a slot only costs an interrupt.
+        // Pairs with the freeing CPU: write tables, full barrier, read the set. The bit comes before the slot, so that
+        // a slot never exists without its bit. A bit without a slot only costs an interrupt.
         space.walkers.join(me);
         cpu.walking.register(space.id);
     }

@@ -1,16 +1,16 @@
-//! Sticky or precise, decided per space ([`Walkers::Adaptive`]): whichever costs the walkers less, as the freeing side
-//! sees it.
+//! Sticky or precise, decided per space ([`Walkers::Adaptive`]): whichever costs the walkers less, as measured by the
+//! freeing CPUs.
 //!
 //! A registration costs its walker one interrupt and one atomic for each free that finds it; publishing costs every
-//! walk a barrier. So sticky pays as long as a registration serves more walks than an interrupt is worth barriers. The
-//! walks that a registration has served are in its slot, and the handler that forgets it hands them in: walks count
-//! nothing more.
+//! walk a barrier. So sticky pays off while a registration serves more walks than an interrupt costs barriers. The slot
+//! counts the walks that a registration has served, and the handler that removes it reports the count: a walk itself
+//! counts nothing more.
 //!
-//! A walk that finds its CPU registered goes on without reading the mode, so there must be no registration in the
-//! precise mode. Changing the mode: mark the space as changing, interrupt every CPU (each forgets its registration),
-//! then say that it has changed. A freeing side that finds the mark honours both modes. A walk reads the mode with
-//! interrupts off before it registers or publishes, so the round of interrupts proves that whoever read the old mode is
-//! through. A CPU that was off forgets everything when it comes online.
+//! A walk that finds its CPU registered continues without reading the mode, so there must be no registration in the
+//! precise mode. To change the mode: mark the space as changing, interrupt every CPU (each removes its registration),
+//! then publish the new mode. A freeing CPU that finds the mark honours both modes. A walk reads the mode with
+//! interrupts off before it registers or publishes, so the round of interrupts proves that walks that read the old mode
+//! have ended. A CPU that was offline removes all its registrations when it comes online.
 
 use crate::design::Walkers;
 use crate::engine::Engine;
@@ -22,22 +22,22 @@ use core::sync::atomic::Ordering;
 const PRECISE: u64 = 1;
 const CHANGING: u64 = 2;
 
-/// Walks that a registration must serve to be worth an interrupt: about 1,200 cycles for entry, exit and registering
-/// anew (interrupt entry and exit are assumed 500 to 1,500) over 30 for a barrier (published: 20 to 40).
+/// Walks that a registration must serve to be worth an interrupt: about 1,200 cycles for entry, exit and a new
+/// registration (interrupt entry and exit are assumed 500 to 1,500) over 30 for a barrier (published: 20 to 40).
 const WALKS_PER_IPI: u64 = 40;
 
-/// The same for each other walker that is told with it: all of them take their bit out of one line and put it back, and
-/// wait their turn. About 100 cycles for such a turn (published: at least 70, and 16 to 115 ns to move the line) over
-/// 30.
+/// The same for each other walker that is interrupted with it: all of them remove and restore their bit in one line,
+/// one after the other. About 100 cycles for each transfer (published: at least 70, and 16 to 115 ns to move the line)
+/// over 30.
 const WALKS_PER_SWITCH: u64 = 3;
 
 /// Frees between two decisions.
 const REVIEW: u64 = 16;
 
-/// How much rarer frees must be than when a space became precise before it goes back: hysteresis.
+/// Hysteresis: frees must be this many times rarer than when a space became precise before it goes back.
 const RARER: u64 = 4;
 
-/// Counts of one space, on a line that only freeing sides and their handlers write.
+/// Counts of one space, on a line that only freeing CPUs and their handlers write.
 pub(crate) struct Counts<F: Facade> {
     /// Frees so far.
     frees: F::U64,
@@ -80,7 +80,7 @@ pub(super) const fn honours_registered(mode: u64) -> bool {
 }
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// After a free that `told` CPUs had to hear of: decides anew, once in [`REVIEW`] frees. Waits when the mode
+    /// Called after a free that interrupted `told` walkers. Decides anew once in [`REVIEW`] frees. Waits when the mode
     /// changes.
     pub(super) fn review_walks(&self, space: &Space<K::Facade, W>, told: usize) {
         if self.policy().walkers != Walkers::Adaptive {
@@ -94,7 +94,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let now = self.kernel.now_ns();
         let interval = now.wrapping_sub(counts.since.swap_full(now)) / REVIEW;
         let (told, walks) = (counts.told.swap_full(0), counts.walks.swap_full(0));
-        // A guess: the exchange in `change_walks` finds what is so.
+        // A hint: the exchange in `change_walks` decides.
         let mode = space.walk_mode.load(Ordering::Relaxed);
         if is_precise(mode) {
             if interval > counts.at_change.load(Ordering::Relaxed).saturating_mul(RARER) {
@@ -107,9 +107,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     fn change_walks(&self, space: &Space<K::Facade, W>, from: u64, to: u64) {
-        // One freeing side changes it at a time. A full barrier; pairs with that of `dispatch`, which comes before a
-        // freeing side reads the mode, and that of a walk after it has: a walk that reads the new mode reads tables
-        // later than a freeing side that read the old one has written them.
+        // One freeing CPU changes it at a time. A full barrier. Pairs with that of `dispatch`, which precedes a freeing
+        // CPU's read of the mode, and with that of a walk, which follows its read: a walk that reads the new mode reads
+        // tables after a freeing CPU that read the old one has written them.
         if space.walk_mode.compare_exchange_full(from, to | CHANGING).is_ok() {
             self.end_all_walks(space, to == PRECISE);
             self.kernel.event(Event::WalksChanged);

@@ -1,7 +1,8 @@
-//! The freeing side: who must be told before a table page may be freed or reused, and the proof that they were.
+//! The freeing side: which CPUs must answer before a page-table page may be freed or reused, and the proof.
 //!
-//! In order: unlink the page; flush with tables; wait for every walk that could hold the link; free. [`flush_tables`]
-//! does the middle two in one request where invalidation goes by interrupts, [`retire_tables`] the third alone.
+//! In order: unlink the page; flush with tables; wait for every walk that could hold a pointer to it; free.
+//! [`flush_tables`] does the middle two in one request if invalidation uses interrupts; [`retire_tables`] does the
+//! third alone.
 //!
 //! [`flush_tables`]: Engine::flush_tables
 //! [`retire_tables`]: Engine::retire_tables
@@ -20,26 +21,26 @@ use crate::space::Space;
 use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
-/// Proof that table pages unlinked before the flush may be freed, or reused at once: paging-structure caches are purged
-/// on every CPU, and every lockless walk that could hold a link to them has ended (C3). Data frames of the range may go
-/// too.
+/// Proof that page-table pages unlinked before the flush may be freed, or reused at once: paging-structure caches are
+/// purged on every CPU, and every lockless walk that could hold a pointer to them has ended (C3). Data frames of the
+/// range may be freed too.
 #[derive(Debug)]
 #[must_use = "table pages may only be freed with this proof"]
 pub struct TablesFree(pub(super) ());
 
-/// Who may hold a link.
+/// CPUs that may hold a pointer to an unlinked page.
 pub(crate) struct ActiveWalkers<const W: usize> {
     cpus: CpuMask<W>,
-    /// Members of the walker set are among them: their registrations are to be forgotten.
+    /// Whether members of the walker set are among them: their registrations are to be removed.
     registered: bool,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Flushes `range` of `space`, table pages included, and waits for lockless walks: with the proof, table pages that
-    /// were unlinked before the call may be freed or reused at once. Where the flush goes by interrupts, each CPU is
-    /// interrupted at most once for both.
+    /// Flushes `range` of `space`, page-table pages included, and waits for lockless walks. With the proof, page-table
+    /// pages that were unlinked before the call may be freed or reused at once. If the flush uses interrupts, each CPU
+    /// is interrupted at most once for both.
     ///
-    /// Context as [`flush`](Self::flush).
+    /// Context as for [`flush`](Self::flush).
     ///
     /// # Panics
     /// While this CPU holds a walk guard: it would wait for itself.
@@ -58,17 +59,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         TablesFree(())
     }
 
-    /// Waits until every lockless walk that could hold a link to table pages of `space` has ended. Those pages were
-    /// unlinked, and the flush that `flushed` proves came after and was [with tables](Range::with_tables), or it has
-    /// passed lazy CPUs over. Under [`Walkers::GracePeriod`] it interrupts every CPU, because the pages may be reused
-    /// at once; [`flush_tables_later`](Self::flush_tables_later) does not.
+    /// Waits until every lockless walk that could hold a pointer to page-table pages of `space` has ended. Those pages
+    /// were unlinked before the flush that `flushed` proves. That flush must be [with tables](Range::with_tables), or
+    /// it has skipped CPUs in lazy TLB mode. Under [`Walkers::GracePeriod`] this interrupts every CPU, because the
+    /// pages may be reused at once; [`flush_tables_later`](Self::flush_tables_later) does not.
     ///
-    /// Context as [`flush`](Self::flush).
+    /// Context as for [`flush`](Self::flush).
     ///
     /// # Panics
-    /// While this CPU holds a walk guard: it would wait for itself. In debug builds when the flush was of another
-    /// space, or not with tables; a release build then flushes the whole space first. So does every build where the
-    /// proof is that of a [batch](crate::Batch) of several spaces, which does not say which.
+    /// While this CPU holds a walk guard: it would wait for itself. In debug builds, if the flush was of another space,
+    /// or not with tables; a release build then flushes the whole space first. Every build does so if the proof is that
+    /// of a [batch](crate::Batch) of several spaces, which does not name them.
     pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
         self.insist_on_tables(space, flushed);
         if self.policy().walkers == Walkers::None || self.policy().reach == Reach::None {
@@ -94,8 +95,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         TablesFree(())
     }
 
-    /// Makes sure that paging-structure caches hold no link to unlinked table pages of `space`: `flushed` proves it, or
-    /// this flushes.
+    /// Ensures that paging-structure caches hold no pointer to unlinked page-table pages of `space`: either `flushed`
+    /// proves it, or this flushes.
     fn insist_on_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) {
         if flushed.covers_tables_of(space.id) {
             return;
@@ -107,8 +108,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let _flushed = self.flush(space, Range::WHOLE);
     }
 
-    /// Interrupts every online CPU and waits: no walk that was under way when this was called still is. With `forget`,
-    /// no CPU that was online then is still registered for `space`, unless it has registered since.
+    /// Interrupts every online CPU and waits: every walk in progress at the call has ended on return. With `forget`, no
+    /// CPU that was online then is still registered for `space`, unless it has registered since.
     pub(super) fn end_all_walks(&self, space: &Space<K::Facade, W>, forget: bool) {
         let pin = self.pinned();
         let mut token = self.token(space.id, 0);
@@ -124,7 +125,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let _done = token.wait();
     }
 
-    /// CPUs other than `me` that may be in a walk which read a link to tables of `space` before they were unlinked. The
+    /// CPUs other than `me` in a walk that may have read a pointer to tables of `space` before they were unlinked. The
     /// caller has unlinked and passed a full barrier. `me` is in none: a walk guard forbids what the caller does.
     pub(crate) fn walkers_of(&self, space: &Space<K::Facade, W>, me: CpuId) -> ActiveWalkers<W> {
         assert!(
@@ -144,9 +145,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Walkers::PreciseExchange => (true, false),
             Walkers::Sticky => (false, true),
             Walkers::Adaptive => {
-                // Relaxed: whoever reads an older mode than a walk did passed its barrier before the walk. That earlier
-                // walks are through, of which the mode tells, is known by the full barrier in `review_walks`, before
-                // any proof.
+                // Relaxed: if this mode is older than the one that a walk read, this CPU passed its barrier before the
+                // walk. The mode tells that earlier walks are over; the full barrier in `review_walks`, before any
+                // proof, makes sure of it.
                 let mode = space.walk_mode.load(Ordering::Relaxed);
                 (policy::honours_published(mode), policy::honours_registered(mode))
             }
@@ -166,7 +167,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         self.nmi_walkers.for_each(|cpu| cpus.insert(cpu));
         cpus.remove(me);
-        // A CPU that is off was in no walk when it said so, and clears what it published before its next
+        // An offline CPU was in no walk when it went offline, and clears what it published before its next walk
         // (`cpu_online`).
         let candidates = cpus;
         for cpu in candidates.iter() {
@@ -177,35 +178,35 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         ActiveWalkers { cpus, registered }
     }
 
-    /// Takes this CPU's registration as a walker of a space back; the handler's part, not in a walk. Slot first: it
-    /// never stands without its bit. With `keep_loaded`, a CPU that has the space loaded stays registered, because
-    /// flushes with tables interrupt it anyway.
+    /// Removes this CPU's registration as a walker of a space. The handler's part, not in a walk. Slot first: it never
+    /// exists without its bit. With `keep_loaded`, a CPU that has the space loaded stays registered, because flushes
+    /// with tables interrupt it anyway.
     pub(crate) fn forget_walks(&self, cpu: &PerCpu<K::Facade>, walked: u64, keep_loaded: bool) {
         if walked == 0 {
             return;
         }
-        // SAFETY: whoever sent the request borrows the space until it is acknowledged, which comes after this.
+        // SAFETY: the requester borrows the space until the request is acknowledged, which comes after this.
         let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(walked as usize) };
         if keep_loaded && cpu.state().id() == space.id {
             return;
         }
         let walks = cpu.walking.forget(space.id);
-        // Full barrier; a walk that registers after this reads tables after it, and so what any freeing side has
-        // written that misses the bit.
+        // Full barrier: a walk that registers later reads tables after it, and so sees the writes of any freeing CPU
+        // that misses the bit.
         space.walkers.leave(self.kernel.cpu());
         if self.policy().walkers == Walkers::Adaptive {
             space.walk_counts.0.walks.fetch_add_full(walks);
         }
     }
 
-    /// Whether walks register, so that a request may ask to be forgotten.
+    /// Whether walks register, so that a request may remove registrations.
     #[inline]
     pub(crate) fn registers_walkers(&self) -> bool {
         matches!(self.policy().walkers, Walkers::Sticky | Walkers::Adaptive)
     }
 
-    /// Whether this CPU is about to wait, or to go off, in the middle of a walk: a mistake of the caller's, which a
-    /// debug build does not let pass. In a release build the CPU then does not answer before the walk is over.
+    /// Whether this CPU is about to wait, or to go offline, in the middle of a walk. That is a caller's mistake, on
+    /// which a debug build panics. In a release build the CPU then does not answer before the walk is over.
     #[inline]
     pub(crate) fn waits_inside_walk(&self, cpu: &PerCpu<K::Facade>) -> bool {
         if self.policy().walkers == Walkers::None {
@@ -218,8 +219,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
-    /// Adds walkers to the targets of this request. Those whom the flush interrupts anyway stay registered: so will the
-    /// next one, and registering anew is what a free costs a sticky walker most.
+    /// Adds walkers to the targets of this request. Those that the flush interrupts anyway stay registered: the next
+    /// flush interrupts them as well, and registering anew is the largest cost of a free to a sticky walker.
     pub(crate) fn add_walkers(
         &mut self,
         space: &Space<K::Facade, W>,

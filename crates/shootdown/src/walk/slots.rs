@@ -1,45 +1,45 @@
-//! What a CPU keeps about its own walks: words that only this CPU writes, with interrupts off.
+//! What a CPU records about its own walks: words that only this CPU writes, with interrupts off.
 //!
 //! | line | read by |
 //! | --- | --- |
-//! | `published` | every freeing side under `Precise` |
+//! | `published` | every freeing CPU under `Precise` |
 //! | `slots`, `guards` | no other CPU, so that steady-state walks move no line |
-//! | `quiescent` | freeing sides that wait for a grace period |
+//! | `quiescent` | freeing CPUs that wait for a grace period |
 //!
-//! A slot packs a space's id above a 16-bit count of walks since the registration, which stops at its top.
+//! A slot packs a space's id above a 16-bit count of walks since the registration, which saturates.
 //!
-//! Guards are counted. What a walk has published, and the interrupt state, stay until the last guard of this CPU is
-//! dropped, in whatever order that happens: a walk that goes on is never taken for one that has ended (C3).
+//! Guards are counted. The published word and the interrupt state stay until the last guard of this CPU is dropped, in
+//! any order: a walk in progress is never taken for one that has ended (C3).
 
 use crate::cpu::local_flag::LocalCount;
 use crate::facade::{Facade, Word};
 use crate::space::CachePadded;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Spaces that one CPU can walk in turn without registering anew.
+/// Spaces that one CPU can walk in turn without registering again.
 pub(crate) const SLOTS: usize = 4;
 
-/// Published by a walk within a walk of another space: concerns every freeing side (C6). No space has this id.
+/// Published by a walk within a walk of another space: matches every freeing CPU (C6). No space has this id.
 pub(crate) const ANY: u64 = u64::MAX;
 
 /// The count below the id.
 const COUNT: u64 = 0xFFFF;
-/// Bits of the count. Ids have the 48 above: at a million spaces a second they last nine years.
+/// Bits of the count. Ids have the 48 bits above: at a million spaces a second they last nine years.
 const ID_SHIFT: u32 = 16;
 
 #[repr(C, align(64))]
 pub(crate) struct Walking<F: Facade> {
-    /// Space of the walk under way, 0 for none.
+    /// Space of the walk in progress, 0 for none.
     pub(crate) published: CachePadded<F::U64>,
     slots: CachePadded<[F::U64; SLOTS]>,
-    /// The last grace period asked for that this CPU has seen from outside a walk.
+    /// The last requested grace period that this CPU has seen from outside a walk.
     pub(crate) quiescent: CachePadded<F::U64>,
     guards: Guards,
 }
 
 /// The walk guards of one CPU.
 struct Guards {
-    /// Guards held, those in NMI context excluded.
+    /// Guards held, except in NMI context.
     held: LocalCount,
     /// Guards held in NMI context.
     held_in_nmi: LocalCount,
@@ -64,13 +64,13 @@ impl<F: Facade> Walking<F> {
         }
     }
 
-    /// Whether this CPU is in a walk (NMI context apart, whose handlers nothing here interrupts).
+    /// Whether this CPU is in a walk. NMI context is excluded, because nothing here interrupts its handlers.
     #[inline]
     pub(crate) fn inside(&self) -> bool {
         self.guards.held.get() != 0
     }
 
-    /// One guard more. `saved` is the interrupt state from before it masked interrupts.
+    /// Adds a guard. `saved` is the interrupt state from before it masked interrupts.
     #[inline]
     pub(super) fn begin(&self, saved: u64) {
         let held = self.guards.held.get();
@@ -80,7 +80,7 @@ impl<F: Facade> Walking<F> {
         self.guards.held.put(held + 1);
     }
 
-    /// One guard less. After the last, withdraws what was published and returns the interrupt state to restore.
+    /// Removes a guard. After the last, withdraws what was published and returns the interrupt state to restore.
     #[inline]
     pub(super) fn end(&self) -> Option<u64> {
         let left = self.guards.held.get() - 1;
@@ -90,25 +90,25 @@ impl<F: Facade> Walking<F> {
         }
         if self.guards.published.get() != 0 {
             self.guards.published.put(0);
-            // Release: the table reads come before it; pairs with the acquire read of the freeing side.
+            // Release: the table reads precede it. Pairs with the acquire read of the freeing CPU.
             self.published.0.store(0, Release);
         }
         Some(self.guards.saved.get())
     }
 
-    /// One guard more in NMI context.
+    /// Adds a guard in NMI context.
     pub(super) fn begin_in_nmi(&self) {
         self.guards.held_in_nmi.put(self.guards.held_in_nmi.get() + 1);
     }
 
-    /// One guard less in NMI context; whether it was the last.
+    /// Removes a guard in NMI context. Returns whether it was the last.
     pub(super) fn end_in_nmi(&self) -> bool {
         let left = self.guards.held_in_nmi.get() - 1;
         self.guards.held_in_nmi.put(left);
         left == 0
     }
 
-    /// What a walk of `space` has to publish, `None` if that is published already. Publishing it is the caller's.
+    /// What a walk of `space` has to publish, or `None` if that is published already. The caller publishes it.
     #[inline]
     pub(super) fn to_publish(&self, space: u64) -> Option<u64> {
         match self.published.0.load(Relaxed) {
@@ -121,7 +121,7 @@ impl<F: Facade> Walking<F> {
         }
     }
 
-    /// Counts a walk in the slot of `space`; whether it has one.
+    /// Counts a walk in the slot of `space`. Returns whether it has one.
     #[inline]
     pub(super) fn count_registered(&self, space: u64) -> bool {
         for slot in &self.slots.0 {
@@ -137,18 +137,18 @@ impl<F: Facade> Walking<F> {
         false
     }
 
-    /// Gives `space` a slot, with one walk counted: the first empty one, else one whose space keeps this CPU's bit
-    /// until its next freeing side finds nothing behind it. A space that is being walked may lose its slot: its bit is
-    /// enough.
+    /// Gives `space` a slot, with one walk counted: the first empty one, otherwise that of another space. The other
+    /// space keeps this CPU's bit until its next freeing CPU finds no slot for it. A space that is being walked may
+    /// lose its slot: its bit is enough.
     pub(super) fn register(&self, space: u64) {
         let empty = (0..SLOTS).find(|&index| self.slots.0[index].load(Relaxed) == 0);
-        // Not always the same one, or two spaces would take turns in it.
+        // Varies the slot: with a fixed one, two spaces would keep displacing each other.
         let index = empty.unwrap_or(space as usize % SLOTS);
         self.slots.0[index].store(counted(space << ID_SHIFT), Relaxed);
     }
 
-    /// Takes the registration for `space` back; returns the walks it has served. Not in a walk: the last slot in use
-    /// moves to where it was.
+    /// Removes the registration for `space` and returns the walks that it has served. Not in a walk: the last slot in
+    /// use moves to its place.
     pub(crate) fn forget(&self, space: u64) -> u64 {
         let word = |index: usize| self.slots.0[index].load(Relaxed);
         let Some(index) = (0..SLOTS).find(|&index| word(index) >> ID_SHIFT == space) else {
@@ -161,15 +161,15 @@ impl<F: Facade> Walking<F> {
         served
     }
 
-    /// Takes everything back: a CPU that comes online. Bits that it left in walker sets stay; they cost an interrupt
-    /// each.
+    /// Removes all registrations, for a CPU that comes online. Bits that it left in walker sets stay; they cost an
+    /// interrupt each.
     pub(crate) fn forget_all(&self) {
         self.slots.0.iter().for_each(|slot| slot.store(0, Relaxed));
         self.published.0.store(0, Relaxed);
     }
 }
 
-/// One walk more.
+/// Adds a walk.
 #[inline]
 const fn counted(word: u64) -> u64 {
     if word & COUNT == COUNT { word } else { word + 1 }
@@ -184,7 +184,7 @@ mod tests {
         Walking::new()
     }
 
-    /// Registers for each of these spaces in turn: one walk each.
+    /// Registers for each of these spaces in turn, with one walk each.
     fn registered(spaces: impl IntoIterator<Item = u64>) -> Walking<Meddling> {
         let walking = walking();
         spaces.into_iter().for_each(|space| walking.register(space));

@@ -3,7 +3,7 @@ use crate::design::Walkers;
 use crate::testing::interleave;
 use crate::testing::mock_kernel::{DESIGN, on, three};
 
-/// As a machine check on top of an NMI, whose handlers both walk.
+/// A machine check on top of an NMI, when both handlers walk.
 #[test]
 fn a_walk_in_nmi_context_does_not_hide_the_one_that_it_interrupted_at_its_beginning() {
     let (engine, space) = three(Policy {

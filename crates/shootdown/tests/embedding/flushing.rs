@@ -1,15 +1,15 @@
-//! What a flush does on the CPU that asks, and what a CPU that missed it does at its next load.
+//! What a flush does on the requester's CPU, and what a CPU that missed it does at its next load.
 
 use crate::{LIMITS, Memory, Recorder};
 use shootdown::{Broadcast, Engine, Local, Machine, Native, Policy, Range, Root, Space, Stride, Tag, Tags};
 
-/// The flush log, and tags of each CPU's own.
+/// The flush log, and per-CPU tags.
 const PER_CPU_TAGS: Policy = Policy {
     tags: Tags::PerCpu,
     ..Policy::ADAPTIVE
 };
 
-/// This CPU runs each of `spaces`, which the caller keeps as long as the engine is used.
+/// This CPU runs each of `spaces` in turn. The caller keeps them while the engine is used.
 fn run_in_turn<const N: usize>(engine: &Engine<'_, &Recorder, 1>, spaces: [&Space<Native, 1>; N]) {
     for space in spaces {
         // SAFETY: the spaces outlive the engine's use of them.
@@ -104,7 +104,7 @@ fn what_a_cpu_flushes_alone_leaves_no_entry_and_a_slot_elsewhere_is_flushed_whol
         tags: Tags::PerCpu,
         ..Policy::ADAPTIVE
     };
-    // Alone, and with the company of CPU 1, which has gone lazy.
+    // Alone, and with CPU 1, which is in lazy TLB mode.
     for (company, kept) in [(false, false), (true, true)] {
         let (kernel, mut machine) = (Recorder::default(), Memory::new(3, design));
         let engine = machine.engine(&kernel, design);

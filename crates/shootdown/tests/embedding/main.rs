@@ -1,4 +1,4 @@
-//! The engine on this host's own atomics, embedded in the smallest kernel that can show what it asks for.
+//! The engine on this host's own atomics, embedded in a minimal kernel that records hook calls.
 
 mod flushing;
 mod misuse;
@@ -15,13 +15,13 @@ use shootdown::{
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 
-/// A kernel on one host thread: records what the engine asks for. "CPUs" are switched by hand.
+/// A kernel on one host thread that records hook calls. The test selects the CPU.
 #[derive(Default)]
 struct Recorder {
     cpu: Cell<usize>,
     masked: Cell<bool>,
     pins: Cell<u32>,
-    /// How often migration was forbidden.
+    /// Number of calls that forbid migration.
     pinned: Cell<u32>,
     local: RefCell<Vec<(usize, Local)>>,
     loads: RefCell<Vec<(usize, Tag, bool)>>,
@@ -35,7 +35,7 @@ struct Recorder {
     on_load: RefCell<Option<Box<dyn Fn()>>>,
     on_mask: RefCell<Option<Box<dyn Fn()>>>,
     reported: RefCell<Vec<usize>>,
-    /// What a device was told, where there is one; tickets count from 1.
+    /// Whether there is a device, and its notifications. Tickets count from 1.
     device: Cell<bool>,
     told: RefCell<Vec<(Root, Secondary)>>,
     awaited: RefCell<Vec<u64>>,
@@ -44,7 +44,7 @@ struct Recorder {
 // SAFETY: each test uses its kernel from one thread.
 unsafe impl Sync for Recorder {}
 
-// SAFETY: one thread, which says which CPU it is; no translations.
+// SAFETY: one thread, which selects the CPU; no translations.
 unsafe impl Kernel<1> for &Recorder {
     const PREEMPTIBLE: bool = true;
     type Facade = Native;

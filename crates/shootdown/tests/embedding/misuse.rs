@@ -79,7 +79,7 @@ fn a_design_whose_slots_have_the_kernels_tag_or_the_user_halves_is_refused() {
     }
 }
 
-/// What a misuse does: a debug build panics, a release build does more than it was asked.
+/// Runs a misuse: a debug build panics, a release build flushes more than requested.
 fn panics_in_debug_builds(misuse: impl FnOnce()) {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(misuse));
     assert_eq!(outcome.is_err(), cfg!(debug_assertions));
@@ -170,7 +170,7 @@ fn storage_that_does_not_fit_and_settings_without_meaning_are_refused() {
         (slots(17), 2, usize::MAX, Some("slots must be 1 to")),
         (sampled(3), 2, usize::MAX, Some("sampling one in a power of two")),
         (Policy::BROADCAST.into(), 2, 1, Some("tag words needed")),
-        // Tags of slots need no words, nor do user halves; other tags do, all that there are.
+        // Tags of slots need no words, and neither do user halves. Other tags need one bit for each tag of the machine.
         (Policy::IPI.into(), 2, 0, None),
         (tagged(true, 4096), 2, tag_words(USER_HALF.into()), None),
         (

@@ -1,9 +1,9 @@
-//! A machine without tags: every root is loaded under 0 and nothing survives a load, whatever the policy says.
+//! A machine without tags: every root is loaded under tag 0 and nothing survives a load, for every policy.
 
 use crate::{LIMITS, Memory, Recorder};
 use shootdown::{Local, Machine, Policy, Range, Root, Space, Tag};
 
-/// A machine that says more than it can mean: it has no numbers to give, so none below them and no pairs.
+/// A machine whose other fields have no meaning: without tags there are no lower ones and no pairs.
 const NO_TAGS: Machine = Machine {
     split: true,
     ..Machine::NO_TAGS
@@ -26,7 +26,8 @@ fn every_root_is_loaded_under_0_and_drops_what_was_loaded_under_each_policy() {
         let spaces = [1, 2].map(|root| engine.space(Root(root)));
         // SAFETY: each space is retired before it is dropped.
         let enter = |space| unsafe { engine.switch_to(space) };
-        // To a space that was loaded a moment ago and has missed nothing, by way of another and of the kernel's root.
+        // Back to a space that was loaded recently and has missed no flush, through another space and the kernel's
+        // root.
         for next in [0, 1, 0] {
             enter(&spaces[next]);
         }

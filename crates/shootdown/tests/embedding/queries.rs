@@ -1,9 +1,9 @@
-//! What a CPU may ask: whether it may touch user addresses, whether it is spared interrupts while it is in the kernel.
+//! Queries of a CPU: whether it may access user addresses, and whether it is spared interrupts inside the kernel.
 
 use crate::{LIMITS, Memory, Recorder};
 use shootdown::{Design, Engine, Native, Policy, Range, Root, Space, Tags};
 
-/// Everything leaked, so that hooks can use it.
+/// Everything is leaked, so that hooks can use it.
 fn leaked(
     cpus: usize,
     design: impl Into<Design> + Copy,
@@ -31,7 +31,7 @@ fn run(kernel: &Recorder, engine: &Engine<'_, &Recorder, 1>, cpu: usize, space: 
 fn interrupt(kernel: &Recorder, engine: &Engine<'_, &Recorder, 1>, cpu: usize) {
     let before = kernel.cpu.replace(cpu);
     kernel.masked.set(true);
-    // SAFETY: one thread, which says which CPU it is.
+    // SAFETY: one thread, which selects the CPU.
     unsafe { engine.on_ipi() };
     kernel.masked.set(false);
     kernel.cpu.set(before);
@@ -52,7 +52,7 @@ fn user_addresses_are_touched_only_where_their_space_is_loaded_and_fresh() {
         assert!(!engine.user_access_ok(one), "nothing is loaded");
         run(kernel, engine, 0, one);
         assert!(engine.user_access_ok(one) && !engine.user_access_ok(other));
-        // In the middle of a switch, whichever root is loaded.
+        // In the middle of a switch, with either root loaded.
         *kernel.on_load.borrow_mut() = Some(Box::new(move || {
             assert!(!engine.user_access_ok(one) && !engine.user_access_ok(other));
         }));
@@ -123,7 +123,7 @@ fn in_the_kernel_a_cpu_is_spared_where_that_is_worth_anything() {
     let before = kernel.local.borrow().len();
     run(kernel, engine, 0, one);
     assert_eq!(kernel.local.borrow().len(), before + 1, "it catches up");
-    // An interrupt between the first look and the masking takes the space away: idle in between, say.
+    // An interrupt between the first check and the masking unloads the space, for example to go idle.
     kernel.cpu.set(0);
     *kernel.on_mask.borrow_mut() = Some(Box::new(|| engine.switch_to_kernel()));
     assert!(!engine.enter_kernel(one));
@@ -148,7 +148,7 @@ fn a_cpu_is_no_longer_spared_in_the_kernel_after_many_unused_sections_until_it_i
         kernel.cpu.set(1);
         engine.dispatch(one, Range::page(0x1000))
     };
-    // A request that comes into one of them, and finds nobody to interrupt.
+    // A request arrives in one of the sections, and has no CPU to interrupt.
     assert!((0..40).all(|_| section()));
     kernel.cpu.set(0);
     assert!(engine.enter_kernel(one));

@@ -1,4 +1,4 @@
-//! Requests to other CPUs: tokens, and reports of those that do not answer.
+//! Requests to other CPUs: tokens, and reports of CPUs that do not answer.
 
 use crate::{Memory, Recorder};
 use shootdown::{Engine, Native, Policy, Range, Root, Space};
@@ -18,12 +18,12 @@ fn a_forgotten_token_leaves_nothing_behind() {
     assert!(!token.needs_no_wait());
     assert_eq!(kernel.ipis.get(), 1);
     std::mem::forget(token);
-    // A second request finds the first still posted: no second interrupt.
+    // A second request finds the first still posted, and sends no second interrupt.
     let token = engine.dispatch(&space, Range::page(0x2000));
     assert_eq!(kernel.ipis.get(), 1);
     kernel.cpu.set(1);
     kernel.masked.set(true);
-    // SAFETY: one thread, which says which CPU it is.
+    // SAFETY: one thread, which selects the CPU.
     unsafe { engine.on_ipi() };
     kernel.masked.set(false);
     kernel.cpu.set(0);
@@ -58,7 +58,7 @@ fn a_report_does_not_name_a_cpu_that_has_answered() {
         // CPU 1 answers at once, CPU 2 when it has been reported.
         let answers = if kernel.reported.borrow().is_empty() { 1 } else { 2 };
         let me = kernel.cpu.replace(answers);
-        // SAFETY: one thread, which says which CPU it is.
+        // SAFETY: one thread, which selects the CPU.
         unsafe { engine.on_ipi() };
         kernel.cpu.set(me);
     }));
@@ -83,9 +83,9 @@ fn a_cpu_that_is_off_with_a_full_queue_is_not_taken_for_another_that_has_not_ans
         // SAFETY: the space outlives the engine's use of it.
         unsafe { engine.switch_to(space) };
     }
-    // Each request, which has found CPU 1 on, is interrupted by another before it is sent; the last of them sees it go
-    // off. Then they are sent, the last first, and taken back one by one; their slots stay taken, and the first finds
-    // none.
+    // Each request finds CPU 1 online and is interrupted by another request before it is sent. The last of them sees
+    // CPU 1 go offline. Then they are sent, the last first, and taken back one by one. Their slots stay taken, so the
+    // first request finds none.
     fn interrupted(kernel: &'static Recorder, before: usize, last: &'static dyn Fn(), flush: &'static dyn Fn()) {
         *kernel.on_mask.borrow_mut() = Some(Box::new(move || match before {
             0 => last(),
@@ -107,7 +107,7 @@ fn a_cpu_that_is_off_with_a_full_queue_is_not_taken_for_another_that_has_not_ans
     // CPU 2 answers when the clock is read, which only a wait does.
     *kernel.on_clock.borrow_mut() = Some(Box::new(move || {
         let me = kernel.cpu.replace(2);
-        // SAFETY: one thread, which says which CPU it is.
+        // SAFETY: one thread, which selects the CPU.
         unsafe { engine.on_ipi() };
         kernel.cpu.set(me);
     }));

@@ -37,7 +37,7 @@ fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
             let mut batch = engine.batch();
             batch.add(&a, page);
             batch.add(&b, tables);
-            // A request without a space cannot name A's tag: there its range takes a flush of its own. B has none yet.
+            // A request without a space cannot name A's tag, so A's range takes a flush of its own. B has no tag yet.
             let apart = tags == Tags::System && reach == Reach::Ipi;
             assert_eq!(kernel.awaited.borrow().len(), if apart { 2 } else { 1 });
             let _done = batch.finish();
@@ -70,7 +70,7 @@ fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
     }
 }
 
-/// The hook that waits checks that it may.
+/// The hook that waits checks that waiting is allowed.
 #[test]
 fn an_unmap_that_interrupts_nobody_waits_for_devices_with_migration_allowed() {
     let design = Policy::DEFERRED;

@@ -1,9 +1,9 @@
-//! System-wide tags: promoted, reclaimed, given back.
+//! System-wide tags: promotion, reclaim, demotion.
 
 use crate::{LIMITS, Memory, Recorder};
 use shootdown::{Broadcast, Design, Engine, Machine, Policy, Range, Root, Tags};
 
-/// Every space that runs on one CPU is promoted as soon as CPU 0 flushes it and another CPU has it in its set.
+/// A space that runs on one CPU is promoted when CPU 0 flushes it and another CPU is in its set.
 const PROMOTE_AT_ONCE: Design = Policy {
     tags: Tags::Hybrid { promote_at: 1 },
     slots: 2,
@@ -14,7 +14,7 @@ const PROMOTE_AT_ONCE: Design = Policy {
     ..Machine::PCID
 });
 
-/// Runs a new space on CPU 0, flushes it there, retires it; returns whether it was promoted.
+/// Runs a new space on CPU 0, flushes it there and retires it. Returns whether it was promoted.
 fn promote_and_retire(engine: &Engine<'_, &Recorder, 1>, root: u64) -> bool {
     let space = engine.space(Root(root));
     // SAFETY: the space is retired before it is dropped.
@@ -39,7 +39,7 @@ fn a_cpu_stays_in_the_set_of_a_promoted_space_that_it_leaves_and_is_asked_nothin
     let enter = || unsafe { engine.switch_to(&space) };
     enter();
     for _ in 0..2 {
-        // Promotes, and finds nobody on another tag.
+        // Promotes, and finds no CPU on another tag.
         let _done = engine.flush(&space, Range::page(0x1000));
     }
     let tag = space.system_tag().expect("promoted");

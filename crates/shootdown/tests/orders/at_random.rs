@@ -1,5 +1,5 @@
-//! Runs under every preset and what no preset has: one thing after the other, and with others meddling. What is done in
-//! those without is counted.
+//! Random runs under every preset and every variant: sequential, and with interleaved actions of other CPUs. The work
+//! of the sequential runs is counted.
 
 use crate::meddling;
 use crate::play::Play;
@@ -8,12 +8,12 @@ use crate::work::{Did, Work, is_as_written, on_words};
 use crate::world::{Broadcasts, engine};
 use shootdown::{Design, Free, Reach, Tags};
 
-/// Runs of each design, those in which others meddle, and what happens in each.
+/// Runs of each design; those with interleaving; and steps in each run.
 const RUNS: u64 = 2;
 const MEDDLED: u64 = 3;
 const STEPS: u64 = 250;
 
-/// Of all designs, those of one part of [`PARTS`], some times each; and what was done under each.
+/// Runs the designs of one part of [`PARTS`], several times each. Returns the work of each design.
 pub fn play(part: usize, meddles: bool) -> Vec<(String, Work)> {
     let mut done = Vec::new();
     for (name, design) in crate::designs().chain(variants()).skip(part).step_by(PARTS) {
@@ -43,11 +43,11 @@ pub fn play(part: usize, meddles: bool) -> Vec<(String, Work)> {
 fn run_once(design: Design, broadcasts: Broadcasts, run: u64, meddles: bool) -> Work {
     meddling::begin(None, 0);
     let engine = engine(design, broadcasts);
-    // With few spaces a CPU comes back to those that it has run.
+    // With few spaces a CPU returns to those that it has run.
     let play = Play::new(engine, 2 + 4 * (run % 2), run);
     meddling::begin(meddles.then_some(play), run);
     on_words();
-    // Tags are given and taken, and unmaps deferred, now and then only.
+    // These designs change tags, and defer unmaps, only occasionally.
     let seldom = design.policy.tags != Tags::PerCpu || design.policy.free == Free::Deferred;
     let steps = if seldom { 4 * STEPS } else { STEPS };
     (0..steps).for_each(|_| play.step());
@@ -57,7 +57,7 @@ fn run_once(design: Design, broadcasts: Broadcasts, run: u64, meddles: bool) -> 
     work
 }
 
-/// Tests that share the designs, so that each is short.
+/// Number of tests that share the designs, so that each is short.
 pub const PARTS: usize = 12;
 
 macro_rules! nobody_uses_what_was_withdrawn {

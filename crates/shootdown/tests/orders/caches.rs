@@ -1,5 +1,5 @@
-//! What CPUs and a device may have cached, and what of it they may use (C1, C3): versions of pages, of links and of
-//! kernel pages. A CPU caches all that it can reach, whenever it can.
+//! A model of the caches of CPUs and of a device, and of which entries they may use (C1, C3): versions of pages, of
+//! page-table pages and of kernel pages. A CPU fills everything that it can reach, at every opportunity.
 
 use crate::clocks::{self, Clock};
 use crate::world::{CPUS, flushes_at_entry, here};
@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 /// Pages of each space, and of the kernel.
 pub const PAGES: u64 = 6;
 
-/// Stands for what is mapped in all spaces.
+/// Owner of what is mapped in all spaces.
 const KERNEL: u64 = u64::MAX;
 
-/// Stands for the tag of global entries.
+/// Tag of global entries.
 const GLOBAL: u16 = u16::MAX;
 
-/// Where the link to the lowest table of a space stands among its pages.
+/// Number of the lowest-level table of a space, after its pages.
 pub const LINK: u64 = PAGES;
 
-/// Whose, and which page.
+/// Owner and page.
 pub type Name = (u64, u64);
 
 #[derive(Default, Clone)]
@@ -28,35 +28,35 @@ struct Cpu {
     loaded: (u64, u16),
     /// Version of each entry, by tag.
     entries: BTreeMap<(u16, Name), u64>,
-    /// Broadcasts that take effect at its next synchronisation.
+    /// Broadcasts that take effect at this CPU's next synchronisation.
     late: Vec<Broadcast>,
     user: bool,
-    /// It fills, and it may use what is mapped in the kernel.
+    /// It fills, and it may use kernel mappings.
     on: bool,
     up: bool,
-    /// When it last went on from using what it had, and of which version that was.
+    /// The last time that it used each entry, and its version.
     used: BTreeMap<Name, (u64, u64)>,
 }
 
-/// All of it.
+/// The caches of the whole machine.
 #[derive(Default)]
 pub struct Caches {
     cpus: [Cpu; CPUS],
-    /// Who withdrew which version, and when; and what whoever withdraws the next of the same entry knows by its lock.
+    /// For each entry: the CPU and time of each withdrawal by version, and the clock that the entry's lock passes on.
     withdrawn: BTreeMap<Name, (Vec<(usize, u64)>, Clock)>,
     /// Withdrawals that have not been flushed.
     pending: BTreeMap<Name, u64>,
     device: BTreeMap<Name, u64>,
     told: Vec<(u64, Secondary)>,
-    /// How much of that it has done.
+    /// How many of these the device has carried out.
     done: usize,
-    /// What was broadcast, and to which CPUs, a bit each.
+    /// The broadcasts issued, and the CPUs that each reaches, one bit each.
     issued: [Vec<(Broadcast, u64)>; CPUS],
     issued_here: [Vec<Local>; CPUS],
     pub split: bool,
     pub errata: Option<Errata>,
     ack: Option<Ack>,
-    /// With [`Errata::repeat`]: what the last synchronisation was for, and did not do.
+    /// With [`Errata::repeat`]: the broadcasts of the last synchronisation, which did not take effect.
     once: [Vec<(Broadcast, u64)>; CPUS],
     once_here: [Vec<Local>; CPUS],
 }
@@ -121,7 +121,7 @@ impl Cpu {
                 leaf_only,
             } => self.pages(tag.0, leaf_only, |page| covers(address, stride, count, page)),
             Broadcast::Tag(tag) => self.entries.retain(|(of, _), _| *of != tag.0),
-            // Those pages under every tag, the global ones too, and links on the way.
+            // Those pages under every tag, including global entries and the page-table pages on the way.
             Broadcast::Kernel { address, stride, count } => self
                 .entries
                 .retain(|&(_, (_, page)), _| page != LINK && !covers(address, stride, count, page)),
@@ -131,7 +131,7 @@ impl Cpu {
     }
 }
 
-/// That CPU, which runs user code or does not, cannot use what is older than these.
+/// Asserts that this CPU cannot use versions older than these.
 fn judge_cpu(number: usize, cpu: &Cpu, user: bool, names: &[(Name, u64)]) {
     let (root, tag) = cpu.loaded;
     for &(name, version) in names {
@@ -148,7 +148,7 @@ fn judge_cpu(number: usize, cpu: &Cpu, user: bool, names: &[(Name, u64)]) {
             }
         }
     }
-    // C4: nothing of others under the tag that is loaded.
+    // C4: no entry of another space under the loaded tag.
     if root != 0 {
         let foreign = |(of, (owner, _)): &(u16, Name)| *of == tag && *owner != root && *owner != KERNEL;
         let found = cpu.entries.keys().find(|key| foreign(key));
@@ -176,7 +176,7 @@ impl Caches {
         withdrawn.iter().rposition(found).map_or(0, |index| index as u64 + 1)
     }
 
-    /// Every CPU and the device cache what they can reach and do not hold yet.
+    /// Every CPU and the device fill everything that they can reach and do not hold yet.
     fn fill(&mut self) {
         (0..CPUS).for_each(|cpu| self.fill_on(cpu));
     }
@@ -192,7 +192,7 @@ impl Caches {
             let own = (root != 0).then_some((tag, (root, page)));
             let user = user_tag.filter(|_| root != 0).map(|tag| (tag, (root, page)));
             let kernel = (page != LINK).then_some((kernel_tag, (KERNEL, page)));
-            // The user half maps some of the kernel too, where it is entered.
+            // The user half also maps the part of the kernel that is entered first.
             let entry = user_tag
                 .filter(|_| root != 0 && page != LINK)
                 .map(|tag| (tag, (KERNEL, page)));
@@ -205,8 +205,8 @@ impl Caches {
         }
     }
 
-    /// Nobody can use what is out of date: user pages where user code runs, links and kernel pages wherever they are
-    /// loaded.
+    /// Asserts that no CPU can use outdated entries: user pages where user code runs, page-table pages and kernel pages
+    /// wherever they are loaded.
     fn judge(&self, names: &[(Name, u64)]) {
         for (number, cpu) in self.cpus.iter().enumerate() {
             if cpu.up && !flushes_at_entry(number) {
@@ -215,7 +215,7 @@ impl Caches {
         }
     }
 
-    // What hooks do.
+    // Called by hooks.
 
     pub fn invalidate(&mut self, what: Local) {
         if self.errata().repeat {
@@ -225,7 +225,8 @@ impl Caches {
         }
     }
 
-    /// What this CPU could use, and cannot any more, it is through with now; but where it answers early it was before.
+    /// What this CPU could use until this removal, it has finished using now. With early acknowledgement it had
+    /// finished before.
     fn removes(&mut self, remove: impl FnOnce(&mut Cpu)) {
         let late = self.ack == Some(Ack::Late);
         let cpu = &mut self.cpus[here()];
@@ -256,7 +257,7 @@ impl Caches {
         let cpu = here();
         let now = std::mem::take(&mut self.issued_here[cpu]);
         let before = std::mem::replace(&mut self.once_here[cpu], now.clone());
-        // The second time it works.
+        // The second invalidation takes effect.
         if !now.is_empty() && before == now {
             now.into_iter().for_each(|what| self.removes(|cpu| cpu.local(what)));
             self.once_here[cpu].clear();
@@ -265,7 +266,7 @@ impl Caches {
         self.fill_on(here());
     }
 
-    /// What user code has under way is over when it is left.
+    /// Accesses of user code in progress end when it is left.
     pub fn apply_late(&mut self) {
         let cpu = &mut self.cpus[here()];
         let late = std::mem::take(&mut cpu.late);
@@ -278,7 +279,7 @@ impl Caches {
             cpu.entries.retain(|(of, _), _| *of != tag.0);
         }
         cpu.loaded = (root.0, tag.0);
-        // A CPU that is not in the set any more finds broadcasts done when it comes back.
+        // A CPU that is no longer in the set finds broadcasts complete when it returns.
         self.apply_late();
         self.fill_on(here());
     }
@@ -330,12 +331,12 @@ impl Caches {
         }
     }
 
-    /// The hypervisor flushes everything here.
+    /// The hypervisor flushes everything on this CPU.
     pub fn flush_at_entry(&mut self) {
         self.cpus[here()].entries.clear();
     }
 
-    /// This CPU goes on from what it did, in the kernel: by a call, or an interrupt. What it had under way is over.
+    /// This CPU enters the kernel, by a call or an interrupt. Its earlier accesses are over.
     pub fn goes_on(&mut self) {
         self.apply_late();
         let now = clocks::tick();
@@ -349,9 +350,9 @@ impl Caches {
         }
     }
 
-    // What tests do.
+    // Called by tests.
 
-    /// This CPU runs user code from here on, or not.
+    /// This CPU starts or stops running user code.
     pub fn user(&mut self, user: bool) {
         self.cpus[here()].user = user;
         if !user {
@@ -363,19 +364,19 @@ impl Caches {
         }
     }
 
-    /// This CPU uses what is mapped in the kernel.
+    /// This CPU uses kernel mappings.
     pub fn in_kernel(&mut self) {
         self.cpus[here()].up = self.cpus[here()].on;
         self.judge_here(false, |owner| owner == KERNEL);
     }
 
-    /// This CPU may use what it has of the space with that root.
+    /// This CPU may use its entries of the space with that root.
     pub fn looks(&self, root: Root) {
         assert_eq!(self.cpus[here()].loaded.0, root.0, "another space is loaded");
         self.judge_here(true, |owner| owner == root.0);
     }
 
-    /// What was withdrawn and is not flushed yet may still be used: only what was flushed is judged.
+    /// Entries that were withdrawn and not flushed yet may still be used: only flushed ones are checked.
     fn judge_here(&self, user: bool, whose: impl Fn(u64) -> bool) {
         let flushed = self
             .withdrawn
@@ -391,7 +392,7 @@ impl Caches {
         self.pending.get(&name).is_some_and(|pending| *pending != 0)
     }
 
-    /// There is no space with this root any more. What is held of it is not its own (C4).
+    /// The space with this root is gone. Entries of it that remain belong to no live space (C4).
     pub fn forget(&mut self, root: Root) {
         self.withdrawn.retain(|(owner, _), _| *owner != root.0);
         self.pending.retain(|(owner, _), _| *owner != root.0);
@@ -400,7 +401,7 @@ impl Caches {
             .for_each(|cpu| cpu.used.retain(|(owner, _), _| *owner != root.0));
     }
 
-    /// This CPU begins to run, and to fill; or does not run any more.
+    /// This CPU starts to run and to fill, or stops.
     pub fn online(&mut self, on: bool) {
         let cpu = &mut self.cpus[here()];
         cpu.on = on;
@@ -409,7 +410,7 @@ impl Caches {
         self.fill_on(here());
     }
 
-    /// The device has these pages cached.
+    /// The device caches these pages.
     pub fn device_uses(&mut self, root: Root) {
         for page in 0..PAGES {
             let version = self.version((root.0, page));
@@ -417,8 +418,7 @@ impl Caches {
         }
     }
 
-    /// Entries of pages are withdrawn, and with `link` the table; of the kernel for root 0. What came instead, by
-    /// version.
+    /// Withdraws entries of pages and, with `link`, of the table; of the kernel for root 0. Returns the new versions.
     pub fn withdraw(&mut self, root: Root, pages: std::ops::Range<u64>, link: bool) -> Vec<(Name, u64)> {
         let owner = if root.0 == 0 { KERNEL } else { root.0 };
         let names: Vec<Name> = pages.chain(link.then_some(LINK)).map(|page| (owner, page)).collect();
@@ -433,7 +433,7 @@ impl Caches {
         names.into_iter().map(withdraw).collect()
     }
 
-    /// The flush of these is complete.
+    /// The flush of these entries is complete.
     pub fn flushed(&mut self, names: &[(Name, u64)]) {
         for (name, version) in names {
             if let Some(pending) = self.pending.get_mut(name) {

@@ -1,5 +1,6 @@
-//! One thing comes in on another, at each of its operations in turn, while loads find what was there before where they
-//! may: what takes several things at once, to which runs at random (`at_random.rs`, `focused.rs`) come too seldom.
+//! One action interrupts another at each of its operations in turn, while loads return older values where that is
+//! allowed. Covers races that need several events at once, which random runs (`at_random.rs`, `focused.rs`) reach too
+//! rarely.
 
 mod deferrals;
 mod roll_overs;
@@ -13,8 +14,8 @@ use shootdown::Design;
 
 type Thing = (&'static str, fn(&'static Play));
 
-/// After `before`, `other` comes in on `one` at each of its operations in turn; `after` follows, and judges. Of the
-/// ways in which loads may find what was there before, some are tried.
+/// After `before`, `other` interrupts `one` at each of its operations in turn. Then `after` checks the result. Some of
+/// the ways in which loads may return older values are tried.
 fn at_each_operation(
     design: Design,
     (spaces, ways): (u64, u64),
@@ -29,7 +30,7 @@ fn at_each_operation(
             let play = Play::new(engine(design, true), spaces, seed);
             before(play);
             let other = move || {
-                // A handler is not come in on.
+                // A handler is not interrupted.
                 if (0..CPUS).filter(|&cpu| is_busy(cpu)).count() > 1 {
                     meddling::gives_up();
                 }
@@ -49,7 +50,7 @@ fn designs(wanted: fn(&Design) -> bool) -> impl Iterator<Item = (&'static str, D
     all.filter(move |(_, design)| wanted(design) && !design.machine.split && !design.machine.errata.repeat)
 }
 
-/// For what happens in the middle of something.
+/// For state that is used in the middle of an action.
 fn leaked<T: Default>() -> &'static T {
     Box::leak(Box::default())
 }

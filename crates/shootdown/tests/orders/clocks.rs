@@ -1,17 +1,17 @@
-//! Who knows of what: happens-before as C11 defines it, by vector clocks. A schedule in which everything goes well
-//! shows a missing release or acquire as well as one in which it goes wrong would. And what nobody can miss: what was
-//! written before a full barrier that came before one of its own. What a CPU does not know of and can miss, a load may
-//! miss (`words.rs`), and so may its table walker (`caches.rs`).
+//! Which CPU knows of which event: C11 happens-before, by vector clocks. It finds a missing release or acquire even in
+//! a schedule in which nothing goes wrong. Also tracks which writes a CPU cannot miss: those before a full barrier that
+//! precedes one of its own. A load (`words.rs`) or the CPU's table walker (`caches.rs`) may miss any write that the CPU
+//! neither knows of nor must see.
 
 use crate::world::{CPUS, here};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
-/// Of each CPU, how many of its events.
+/// For each CPU, its number of events.
 type Times = [u64; CPUS];
 
-/// What is known; what besides cannot be missed; and what besides has been done elsewhere under what broadcasts have
-/// invalidated, which says nothing about what was written elsewhere.
+/// Events that are known; those that also cannot be missed; and those that are also over elsewhere because broadcasts
+/// have invalidated the translations, which says nothing about writes there.
 #[derive(Clone, Copy, Default)]
 pub struct Clock {
     known: Times,
@@ -22,17 +22,17 @@ pub struct Clock {
 #[derive(Clone, Copy, Default)]
 struct Cpu {
     now: Clock,
-    /// What relaxed loads have read, which a fence makes known.
+    /// Read by relaxed loads; a fence makes it known.
     read: Clock,
-    /// What was known at the last fence, which relaxed stores pass on.
+    /// Known at the last fence; relaxed stores pass it on.
     fenced: Clock,
-    /// What its table walker knows besides, because of broadcasts.
+    /// Also known to its table walker, because of broadcasts.
     walker: Times,
 }
 
 std::thread_local! {
     static CPUS_NOW: RefCell<[Cpu; CPUS]> = RefCell::default();
-    /// What was written before any full barrier so far.
+    /// Written before any full barrier so far.
     static BEFORE_FENCES: Cell<Times> = const { Cell::new([0; CPUS]) };
 }
 
@@ -58,7 +58,7 @@ pub fn reset() {
     BEFORE_FENCES.set(Default::default());
 }
 
-/// Something happens on this CPU. Returns its time there.
+/// An event on this CPU. Returns its time there.
 pub fn tick() -> u64 {
     let cpu = here();
     with(|this| {
@@ -67,7 +67,7 @@ pub fn tick() -> u64 {
     })
 }
 
-/// Whether this CPU knows that what `cpu` used at `time` is over there.
+/// Whether this CPU knows that the use by `cpu` at `time` is over.
 pub fn knows(cpu: usize, time: u64) -> bool {
     with(|this| this.now.known[cpu].max(this.now.over[cpu]) >= time)
 }
@@ -85,17 +85,17 @@ pub fn walker_may_miss(walker: usize, cpu: usize, time: u64) -> bool {
         .all(|times| times[cpu] < time)
 }
 
-/// What this CPU knows.
+/// The clock of this CPU.
 pub fn now() -> Clock {
     with(|this| this.now)
 }
 
-/// This CPU learns all that was known to whoever hands something to it: a task that migrates, a lock.
+/// This CPU learns all that was known at a hand-over: a task that migrates, a lock.
 pub fn learn(known: &Clock) {
     with(|this| join(&mut this.now, known));
 }
 
-/// This CPU is interrupted by one that knew that: it cannot miss it.
+/// This CPU is interrupted by a CPU with that clock: it cannot miss what that one knew.
 pub fn is_interrupted(by: &Clock) {
     with(|this| {
         latest(&mut this.now.reached, &by.known);
@@ -103,13 +103,13 @@ pub fn is_interrupted(by: &Clock) {
     });
 }
 
-/// All that CPU `cpu` knows.
+/// The clock of CPU `cpu`.
 pub fn known_to(cpu: usize) -> Clock {
     CPUS_NOW.with_borrow(|cpus| cpus[cpu].now)
 }
 
-/// Broadcasts of this CPU are complete on `cpus`, a bit each: what was used on any of them is over, and their walkers
-/// find what this CPU has written. A full barrier as well.
+/// Broadcasts of this CPU are complete on `cpus`, one bit each: uses on any of them are over, and their walkers find
+/// what this CPU has written. Also a full barrier.
 pub fn synchronise(cpus: u64) {
     fence();
     let reached = |cpu: usize| cpus >> cpu & 1 == 1;
@@ -128,8 +128,8 @@ pub fn is_found(cpu: usize, time: u64) -> bool {
     with(|this| this.now.known[cpu].max(this.walker[cpu]) >= time)
 }
 
-/// A full barrier: an acquire fence and a release fence; and of two, whoever passes the later one cannot miss what was
-/// written before the earlier one.
+/// A full barrier: an acquire fence and a release fence. Of two full barriers, the CPU that passes the later one cannot
+/// miss what was written before the earlier one.
 pub fn fence() {
     let mut before = BEFORE_FENCES.get();
     with(|this| {
@@ -143,12 +143,12 @@ pub fn fence() {
     BEFORE_FENCES.set(before);
 }
 
-/// What a word passes on.
+/// The clock that a word passes on.
 #[derive(Clone, Copy, Default)]
 pub struct Passed(Clock);
 
 impl Passed {
-    /// A load that finds it.
+    /// A load that returns this value.
     pub fn load(&self, order: Ordering) {
         with(|this| {
             join(&mut this.read, &self.0);
@@ -158,7 +158,7 @@ impl Passed {
         });
     }
 
-    /// What a store passes on.
+    /// The clock that a store passes on.
     pub fn store(order: Ordering) -> Self {
         Passed(with(|this| {
             if order == Ordering::Release {
@@ -169,7 +169,8 @@ impl Passed {
         }))
     }
 
-    /// What a read-modify-write between two full barriers passes on that finds this one. It carries on what was passed.
+    /// The clock that a read-modify-write between two full barriers passes on when it reads this value. It continues
+    /// the release sequence.
     pub fn modify(&self) -> Self {
         fence();
         self.load(Ordering::Acquire);

@@ -1,5 +1,4 @@
-//! Runs of few kinds of steps each, in which others meddle at every other moment: races that runs of everything
-//! (`at_random.rs`) come to seldom.
+//! Runs with few kinds of steps and frequent interleaving: races that mixed runs (`at_random.rs`) rarely reach.
 
 use crate::meddling;
 use crate::play::Play;
@@ -7,7 +6,7 @@ use crate::variants::variants;
 use crate::world::{CPUS, engine, here, on, on_without_interrupts};
 use shootdown::{Design, Free, Policy, Reach, Tags, Walkers};
 
-/// Operations on words between two moments, on average.
+/// Average number of operations on words between two interleavings.
 const OFTEN: u64 = 4;
 
 const STEPS: u64 = 250;
@@ -29,7 +28,7 @@ fn play(designs: impl Iterator<Item = (&'static str, Design)>, spaces: u64, runs
             if design.policy.tags.promote_at().is_some() {
                 let left = play.tags_left();
                 let fresh = Play::new(engine(design, true), spaces, run).tags_left();
-                // By what it has learnt of costs it may promote none.
+                // By its estimated costs it may promote none.
                 let none = left == 0 && design.policy.reach == Reach::Adaptive;
                 println!("{left} of {fresh}");
                 assert!(left == fresh || none, "{left} of {fresh} tags are left");
@@ -72,13 +71,13 @@ impl Play {
         });
     }
 
-    /// Walks and frees of tables, mostly.
+    /// Mostly walks and frees of tables.
     fn step_of_walks(&'static self) {
         let random = &self.random;
         let cpu = random.below(CPUS as u64) as usize;
         meddling::end_walks_on(cpu);
         let clock = &self.engine.kernel().now;
-        // Frees come in hurries, and seldom.
+        // Frees alternate between frequent and rare.
         let hurry = clock.get() / 1_000_000 % 2 == 0;
         clock.set(
             clock.get()
@@ -108,7 +107,7 @@ impl Play {
     }
 }
 
-/// With each way of keeping track of walks.
+/// With each way of tracking walks.
 #[test]
 fn no_table_goes_while_it_is_walked() {
     use Walkers::{Adaptive, GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};
@@ -153,7 +152,7 @@ fn spaces_are_promoted_and_demoted_and_end() {
     play(designs, 2, 2, |play| {
         let random = &play.random;
         let space = play.some_space(random);
-        // Most run it, and it is promoted; then most leave, and it is demoted; or ends meanwhile.
+        // Most CPUs run it, and it is promoted. Then most leave, and it is demoted, or ends meanwhile.
         for most in [true, false] {
             for cpu in 0..CPUS {
                 meddling::end_walks_on(cpu);

@@ -1,6 +1,5 @@
-//! What one CPU does before it says so, another that frees knows: frames, tables, deferred frames; and after a flush
-//! nobody can fill from what was withdrawn. On a schedule in which nothing overlaps, so that only releases, acquires
-//! and fences tell.
+//! What one CPU does before it reports is known to the CPU that frees: frames, tables, deferred frames. After a flush
+//! no CPU can fill from what was withdrawn. The schedule has no overlap, so only releases, acquires and fences decide.
 
 use crate::clocks;
 use crate::meddling::{self, Came};
@@ -18,8 +17,8 @@ fn tables() -> Range {
     Range::pages(0, 4096, Stride::Size4K)
 }
 
-/// Every CPU runs `space` and uses its memory; then each CPU does `then`, and `free` is called on CPU 0. Afterwards all
-/// come back.
+/// Every CPU runs `space` and uses its memory. Then each CPU runs `then`, and `free` runs on CPU 0. Afterwards all
+/// return.
 fn freed_after(engine: &Strictly, space: &StrictSpace, then: impl Fn(usize), free: impl Fn(&Memory) -> Withdrawn) {
     let memory = Memory::default();
     for cpu in 0..CPUS {
@@ -90,8 +89,8 @@ fn frames_are_freed_after_their_last_use_and_come_back_to_nobody() {
                 let flushed = |memory: &Memory| {
                     let withdrawn = flush(range)(memory);
                     on(2, || engine.cpu_online());
-                    // Under tags of the whole system it reads no generation: that it was seen off, and the barriers,
-                    // are enough (where broadcasts reach it, they tell its walker).
+                    // Under system-wide tags it reads no generation: it was seen offline, and the barriers are enough.
+                    // Where broadcasts reach it, they inform its walker.
                     if design.policy.tags == Tags::System
                         || (broadcasts == Broadcasts::Aimed && design.policy.tags != Tags::PerCpu)
                     {
@@ -203,12 +202,12 @@ fn a_cpu_that_finds_no_flush_pending_sees_what_others_have_flushed() {
     }
 }
 
-/// A set that keeps a summary.
+/// A set with a summary.
 type Large = CpuSet<Strict, 9>;
 
 #[test]
 fn a_cpu_that_is_seen_outside_a_large_set_has_finished_leaving() {
-    /// Of the second word, as is who asks in the last case.
+    /// In the second word, as is the requester in the last case.
     const LEAVES: usize = 70;
     let looks: [fn(&Large) -> bool; 3] = [
         |set| set.is_empty(),

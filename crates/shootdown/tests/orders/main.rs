@@ -1,6 +1,6 @@
-//! Each named barrier is passed where its instruction set needs it: between table writes and whatever invalidates,
-//! between words and an interrupt, between words and a root load; interrupts are sent pinned, invalidations are
-//! completed. On one host thread, under every preset, so that barriers are minded that are nothing on x86.
+//! Each named barrier is executed where its instruction set needs it: between table writes and an invalidation, between
+//! words and an interrupt, between words and a root load. Interrupts are sent pinned, and invalidations are completed.
+//! On one host thread, under every preset, so barriers that are no-ops on x86 are checked too.
 
 mod at_random;
 mod caches;
@@ -19,7 +19,7 @@ mod world;
 use shootdown::{Design, Errata, Machine, Policy, Range, Root, Stride, Tags, Unmapped};
 use world::{Broadcasts, CPUS, engine, on, unmap, write_tables};
 
-/// Each sound preset; promoting and demoting as soon as it can, and with few tags, so that they run out.
+/// Each sound preset; variants that promote and demote at once; and variants with few tags, so that they run out.
 fn designs() -> impl Iterator<Item = (&'static str, Design)> {
     let presets = Design::PRESETS.iter().filter(|(name, ..)| *name != "none");
     presets.flat_map(|&(name, design, _)| {
@@ -85,7 +85,7 @@ fn every_barrier_is_passed_before_what_it_is_for() {
                 unmap(engine, space, page(1));
                 unmap(engine, space, page(1).with_tables());
                 run(2, space);
-                // All but one have left: demotion, where there is such a thing; more spaces than tags: roll-over.
+                // All CPUs but one have left: demotion, where the design has it. More spaces than tags: roll-over.
                 run(1, &spaces[1 + round as usize]);
                 on(2, || engine.switch_to_kernel());
                 unmap(engine, space, page(2));

@@ -1,6 +1,6 @@
-//! What other CPUs do in the middle of what one does: before each operation on a word, now and then, one of them does
-//! something whole that waits for nobody, or takes an interrupt. Walks last until another such moment. Or one thing of
-//! a test's choice happens, at an operation of its choice (`chosen.rs`).
+//! Actions of other CPUs in the middle of one CPU's action. Occasionally, before an operation on a word, another CPU
+//! runs a complete action that waits for no CPU, or takes an interrupt. Walks last until another such point.
+//! Alternatively a test chooses the action and the operation (`chosen.rs`).
 
 use crate::caches::{self, LINK, Name};
 use crate::play::{Play, Random};
@@ -10,19 +10,19 @@ use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Operations on words between two moments, on average.
+/// Average number of operations on words between two such points.
 const RARELY: u64 = 12;
 
-/// One load in so many finds what was there before, if it may.
+/// One load in this many returns an older value, if it may.
 const OLD: u64 = 3;
 
 struct UnderWay {
     cpu: usize,
-    /// Whose link to a table was read, and which.
+    /// Link to a table that was read, and its version.
     link: Name,
     version: u64,
     nmi: bool,
-    /// Not dropped with its thread, of which by then not enough is left.
+    /// Not dropped with its thread, whose other state is already gone by then.
     walk: ManuallyDrop<Walk<'static, 'static, &'static Minding, 1>>,
 }
 
@@ -30,19 +30,19 @@ std::thread_local! {
     static PLAY: Cell<Option<(&'static Play, &'static Random)>> = const { Cell::new(None) };
     static RARE: Cell<u64> = const { Cell::new(RARELY) };
     static BUSY: Cell<bool> = const { Cell::new(false) };
-    /// Loads find the latest.
+    /// Loads return the latest value.
     static FRESH: Cell<bool> = const { Cell::new(false) };
-    /// What happens at an operation of the test's choice, and how many operations come before that.
+    /// The chosen action, and the number of operations before it.
     static CHOSEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     static LEFT: Cell<u32> = const { Cell::new(0) };
-    /// By which loads find what was there before, where nothing happens at random.
+    /// Decides which loads return older values where nothing is random.
     static LATE: RefCell<Option<Random>> = const { RefCell::new(None) };
-    /// Only those of whoever is come in on.
+    /// Only loads of the interrupted action return older values.
     static LATE_OUTSIDE: Cell<bool> = const { Cell::new(false) };
     static WALKS: RefCell<Vec<UnderWay>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From now on, in this run; or in none.
+/// From now on in this run, or never if `None`.
 pub fn begin(play: Option<&'static Play>, seed: u64) {
     WALKS.take();
     CHOSEN.take();
@@ -52,33 +52,34 @@ pub fn begin(play: Option<&'static Play>, seed: u64) {
     PLAY.set(play.map(|play| (play, &*Box::leak(Box::new(Random::new(seed + 77))))));
 }
 
-/// Nothing comes in any more, and no walk is under way.
+/// No more actions interrupt, and all walks are over.
 pub fn end_all() {
     PLAY.set(None);
     end_walks();
 }
 
-/// The same, with this many operations between two moments.
+/// The same, with this average number of operations between two points.
 pub fn begin_often(play: &'static Play, seed: u64, rarely: u64) {
     begin(Some(play), seed);
     RARE.set(rarely);
 }
 
-/// How what was to come in has come in.
+/// Whether the chosen action has interrupted the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Came {
     In,
-    /// Not at all: there were no so many operations.
+    /// It has not: there were fewer operations.
     Never,
-    /// It waited for whom it came in on, which this world cannot play: all was left as it was.
+    /// It had to wait for the CPU that it interrupted, which this simulation cannot run. Everything was left as it was.
     Waits,
 }
 
-/// What unwinds from a wait for whoever was come in on.
+/// Unwinds from a wait for the interrupted CPU.
 struct Waits;
 
-/// Does `one`; and `other`, once, before the operation on a word that comes after so many. Meanwhile some loads find
-/// what was there before, if they may, which of them by `seed`; of `other`, where that is odd; none without.
+/// Runs `one`, and `other` once, before the operation on a word that comes after `operations` others. Meanwhile some
+/// loads return older values if they may, chosen by `seed`. With an odd seed this includes loads of `other`; without a
+/// seed there are none.
 pub fn together(operations: u32, seed: Option<u64>, one: impl FnOnce(), other: impl FnOnce() + 'static) -> Came {
     CHOSEN.set(Some(Box::new(other)));
     LEFT.set(operations);
@@ -94,7 +95,7 @@ pub fn together(operations: u32, seed: Option<u64>, one: impl FnOnce(), other: i
     }
 }
 
-/// What was chosen happens now, if so. Whether there was anything.
+/// Runs the chosen action if its point is reached. Returns whether there was one.
 fn chosen() -> bool {
     if LATE.with_borrow(Option::is_none) && CHOSEN.with_borrow(Option::is_none) {
         return false;
@@ -109,19 +110,19 @@ fn chosen() -> bool {
     true
 }
 
-/// What came in by choice, if it did, waits for ever, and ends here.
+/// Called when a wait never ends. If the chosen action is running, ends the run.
 pub fn gives_up() {
     if BUSY.get() && LATE.with_borrow(Option::is_some) && !std::thread::panicking() {
         resume_unwind(Box::new(Waits));
     }
 }
 
-/// Whether what happens now has come in.
+/// Whether an interrupting action is running.
 pub fn meddles() -> bool {
     BUSY.get()
 }
 
-/// Something may happen elsewhere now.
+/// A point at which another CPU may run.
 pub fn moment() {
     if BUSY.get() || chosen() {
         return;
@@ -136,7 +137,7 @@ pub fn moment() {
     }
 }
 
-/// Whether a load finds what was there before, if it may.
+/// Whether a load returns an older value, if it may.
 pub fn reads_late() -> bool {
     if std::thread::panicking() {
         return false;
@@ -149,7 +150,7 @@ pub fn reads_late() -> bool {
 fn meddle(play: &'static Play, random: &Random) {
     let cpu = random.below(CPUS as u64) as usize;
     let space = play.some_space(random);
-    // Where it happens often, flushes are what comes in most.
+    // With frequent interleaving, most actions are flushes.
     let what = if RARE.get() < RARELY && random.one_in(3) {
         19
     } else {
@@ -174,9 +175,9 @@ fn meddle(play: &'static Play, random: &Random) {
             _ => end_last_walk_on(cpu),
         };
     }
-    // Where nobody has interrupts off, whoever is asked answers: then a whole flush may come in.
+    // If no CPU has interrupts off, every target answers, so a complete flush may run.
     let all_answer = (0..CPUS).all(|cpu| !world::is_masked(cpu));
-    // A roll-over may be under way, under its lock.
+    // A roll-over may be in progress, under its lock.
     let may_switch = play.engine.policy().tags != Tags::System || !world::is_masked(here());
     on(cpu, || match what {
         8..10 if play.off[cpu].get() => play.comes_on(),
@@ -194,9 +195,9 @@ fn meddle(play: &'static Play, random: &Random) {
         18 => play.engine.tick_resumes(),
         19 if all_answer && !random.one_in(3) => play.flush_something(space, random),
         19 => {
-            // Now and then as many as the log has room for.
+            // Occasionally more than the log can hold.
             let count = if random.one_in(8) { LOG_ENTRIES + 1 } else { 1 };
-            // A mode of before is one in which it would have to wait.
+            // With an older mode it would have to wait.
             FRESH.set(true);
             (0..count)
                 .filter(|_| can_dispatch(play, space))
@@ -207,13 +208,13 @@ fn meddle(play: &'static Play, random: &Random) {
     });
 }
 
-/// Whether a flush of this space waits for nobody before it is to be waited for.
+/// Whether a flush of this space can be dispatched without waiting.
 fn can_dispatch(play: &Play, space: usize) -> bool {
     let policy = play.engine.policy();
     policy.requests == Requests::Log && policy.tags != Tags::System && play.space(space).system_tag().is_none()
 }
 
-/// A walk begins on this CPU, and lasts; from NMI context or not.
+/// Begins a walk on this CPU that does not end yet, in NMI context or not.
 pub fn walk(play: &'static Play, space: usize, nmi: bool) {
     if play.engine.policy().walkers == Walkers::None {
         return;
@@ -236,7 +237,7 @@ pub fn walk(play: &'static Play, space: usize, nmi: bool) {
     });
 }
 
-/// Whether a walk is under way on that CPU.
+/// Whether a walk is in progress on that CPU.
 pub fn walks(cpu: usize) -> bool {
     WALKS.with_borrow(|walks| walks.iter().any(|walk| walk.cpu == cpu))
 }
@@ -263,7 +264,7 @@ pub fn end_walks() {
     (0..CPUS).for_each(end_walks_on);
 }
 
-/// A table is freed (C3): no walk read the link to it.
+/// A table is freed (C3): asserts that no walk read the link to it.
 pub fn nobody_walks(link: Name, unlinked: u64) {
     WALKS.with_borrow(|walks| {
         for walk in walks.iter().filter(|walk| walk.link == link) {

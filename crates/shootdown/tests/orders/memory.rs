@@ -1,10 +1,10 @@
-//! Memory that CPUs use until it is withdrawn, and who has to know of what.
+//! Memory that CPUs use until it is withdrawn, and which CPUs must know of the withdrawal.
 
 use crate::clocks;
 use crate::world::{CPUS, here, write_tables};
 use std::cell::RefCell;
 
-/// Memory that is used and, in the end, freed: a frame with its entry, or a table.
+/// Memory that is used and finally freed: a frame with its entry, or a table.
 #[derive(Default)]
 pub struct Memory {
     used: RefCell<[u64; CPUS]>,
@@ -21,7 +21,7 @@ impl Memory {
         self.used.borrow()[cpu] != 0
     }
 
-    /// It is freed here: every use must have happened before.
+    /// Frees it on this CPU: every use must have happened before.
     pub fn free(&self) {
         for (cpu, &time) in self.used.borrow().iter().enumerate() {
             assert!(
@@ -49,7 +49,7 @@ impl Withdrawn {
         }
     }
 
-    /// Nothing that anybody has to know of.
+    /// Nothing that any CPU has to see.
     pub fn nothing() -> Self {
         Withdrawn { by: 0, time: 0 }
     }

@@ -1,5 +1,5 @@
-//! A run: what happens on each CPU, one thing after the other, at random; what other CPUs do in the middle of it is in
-//! `meddling.rs`. After each flush nobody can use what was withdrawn, wherever that may be cached.
+//! A run: random actions on each CPU, one after the other. Interleaved actions of other CPUs are in `meddling.rs`.
+//! After each flush no CPU and no device can use what was withdrawn.
 
 use crate::caches::{self, LINK, Name, PAGES};
 use crate::clocks::{self, Clock};
@@ -27,25 +27,25 @@ impl Random {
     }
 }
 
-/// Entries that were withdrawn, and the versions that came instead.
+/// Entries that were withdrawn, and their new versions.
 pub type Withdrawn = Vec<(Name, u64)>;
 
 type PlaySpace = &'static Space<Strict, 1>;
 
-/// Leaked, so that all that it lends lives as long as the interrupts' handler.
+/// Leaked, so that everything borrowed from it lives as long as the interrupt handler.
 pub struct Play {
     pub engine: &'static Strictly,
     pub random: Random,
-    /// Leaked, so that they stay where they are.
+    /// Leaked, so that their addresses are stable.
     spaces: RefCell<Vec<PlaySpace>>,
-    /// The space that ends: nobody may run it.
+    /// The space that ends: no CPU may run it.
     pub ending: Cell<Option<usize>>,
-    /// Which space each CPU runs, if any.
+    /// The space that each CPU runs, if any.
     pub runs: [Cell<Option<usize>>; CPUS],
     pub off: [Cell<bool>; CPUS],
     deferred: RefCell<Vec<(Deferral, Withdrawn, Clock)>>,
     graces: RefCell<Vec<(Grace, Name, u64)>>,
-    /// Flushes that were dispatched and not waited for.
+    /// Flushes that were dispatched and not waited for yet.
     pub tokens: RefCell<
         Vec<(
             Token<'static, 'static, &'static crate::world::Minding, 1>,
@@ -83,7 +83,7 @@ impl Play {
         self.spaces.borrow()[space]
     }
 
-    /// One that can be run.
+    /// A random space that can be run.
     pub fn some_space(&self, random: &Random) -> usize {
         let count = self.spaces.borrow().len() as u64;
         let space = random.below(count) as usize;
@@ -111,7 +111,7 @@ impl Play {
         caches::with(|caches| caches.withdraw(root, pages, link))
     }
 
-    // What happens on this CPU.
+    // Actions on this CPU.
 
     pub fn enter(&self, space: usize) {
         caches::with(|caches| caches.user(false));
@@ -121,7 +121,7 @@ impl Play {
         caches::with(|caches| caches.user(true));
     }
 
-    /// To what it ran, after a system call or idleness.
+    /// Returns to the space that it ran, after a system call or idle.
     pub fn returns(&self) {
         let Some(space) = self.runs[here()].get() else { return };
         caches::with(|caches| caches.user(false));
@@ -144,7 +144,7 @@ impl Play {
 
     pub fn enter_kernel(&self) {
         let Some(space) = self.runs[here()].get() else { return };
-        // It goes on in the kernel, and may use user addresses where the engine says no.
+        // It continues in the kernel, and may use user addresses if the engine says no.
         if self.engine.enter_kernel(self.space(space)) {
             caches::with(|caches| caches.user(false));
         }
@@ -169,7 +169,7 @@ impl Play {
         self.off.iter().filter(|off| !off.get()).count()
     }
 
-    /// A non-maskable interrupt looks at a user stack, if it may.
+    /// An NMI handler reads a user stack, if it may.
     pub fn look(&self, space: usize) {
         let space = self.space(space);
         if self.engine.user_access_ok(space) {
@@ -177,13 +177,13 @@ impl Play {
         }
     }
 
-    /// This CPU's next window for promotion is open.
+    /// Opens this CPU's next window for promotion.
     pub fn opens_window(&self) {
         let clock = &self.engine.kernel().now;
         clock.set((clock.get() / 32 + 2) * 32 - here() as u64);
     }
 
-    /// In the middle of what another CPU does.
+    /// Runs in the middle of another CPU's action.
     pub fn flush_something(&self, space: usize, random: &Random) {
         self.opens_window();
         match random.below(6) {
@@ -225,7 +225,7 @@ impl Play {
         caches::with(|caches| caches.flushed(&names));
     }
 
-    /// Withdraws and asks, to wait later. Only where nobody is waited for meanwhile.
+    /// Withdraws and dispatches, to wait later. Only where nothing is waited for in between.
     pub fn dispatch(&self, space: usize, random: &Random) {
         let (range, pages) = self.some_pages(random);
         let names = self.withdraw(self.space(space).root(), pages, false);
@@ -254,7 +254,7 @@ impl Play {
                 range
             };
             let root = self.space(space).root();
-            // Whoever collects may migrate.
+            // The task that collects may migrate.
             let cpu = self.random.below(CPUS as u64) as usize;
             let cpu = if self.off[cpu].get() || meddling::walks(cpu) {
                 here()
@@ -270,7 +270,7 @@ impl Play {
                 clocks::now()
             });
             clocks::learn(&known);
-            // Back here, where user code may have run meanwhile.
+            // Back on this CPU, where user code may have run in between.
             caches::with(caches::Caches::apply_late);
             if self.random.one_in(6) {
                 self.engine.flush_pending(space);
@@ -305,7 +305,7 @@ impl Play {
         }
     }
 
-    /// Frees what deferrals and grace periods kept.
+    /// Frees what deferrals and grace periods held.
     pub fn free(&self) {
         let over = self.engine.deferrals_over();
         for (deferral, names, known) in self.deferred.take() {
@@ -330,7 +330,7 @@ impl Play {
             if self.runs[cpu].get() != Some(space) {
                 continue;
             }
-            // Nobody runs it any more; some have it loaded.
+            // No CPU runs it any more; some have it loaded.
             self.runs[cpu].set(None);
             meddling::end_walks_on(cpu);
             on(cpu, || self.lazy());
@@ -350,7 +350,7 @@ impl Play {
         self.ending.set(None);
     }
 
-    /// How many of a few new spaces get a system-wide tag, all others having given theirs up: none is lost.
+    /// How many of a few new spaces get a system-wide tag after all others have given theirs up: none is lost.
     pub fn tags_left(&self) -> usize {
         (0..CPUS)
             .filter(|&cpu| self.off[cpu].get())
@@ -374,7 +374,7 @@ impl Play {
         (1000..1010).filter(|&root| promoted(root)).count()
     }
 
-    /// Tables are unlinked, and freed when no walk can hold the link: at once, later, or after a flush of its own.
+    /// Unlinks tables, and frees them when no walk can hold the link: at once, later, or after a separate flush.
     pub fn free_tables(&self, space: usize) {
         match self.random.below(4) {
             0 => self.free_tables_in_two_steps(space),
@@ -383,7 +383,7 @@ impl Play {
         }
     }
 
-    /// All that the table maps.
+    /// The range that the table maps.
     pub fn tables() -> Range {
         Range::pages(0, PAGES << 12, Stride::Size4K)
     }

@@ -1,8 +1,8 @@
-//! Designs that no preset has: what presets leave out of the combinations, and limits that are reached soon.
+//! Designs outside the presets: combinations that no preset has, and limits that are reached early.
 
 use shootdown::{Ack, Departure, Design, Errata, Exit, Machine, Policy, Reach, Requests, Tags};
 
-/// What no preset has.
+/// Designs outside the presets.
 pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
     let few = Machine {
         tag_limit: 7,
@@ -115,7 +115,7 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             }),
         ),
         ("hybrid, low ceiling", Policy { ceiling: 1, ..hybrid }.on(few)),
-        // Tags are short.
+        // Few tags.
         ("hybrid, one tag", hybrid.on(Machine { tag_limit: 4, ..few })),
         (
             "hybrid, one tag, promoted at one",

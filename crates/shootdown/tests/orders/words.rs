@@ -1,5 +1,5 @@
-//! Words that remember what was written to them, by whom, and what that passes on; between whose operations others come
-//! in; and of which a load may find what was there before, if its CPU does not know better.
+//! Words that record each write, its CPU and the clock that it passes on. Other CPUs may run between their operations.
+//! A load may return an older value if its CPU need not know the newer ones.
 
 use crate::clocks::{self, Passed};
 use crate::meddling::{moment, reads_late};
@@ -9,27 +9,27 @@ use shootdown::Word;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
-/// Values kept besides the latest.
+/// Older values kept.
 const KEPT: usize = 4;
 
-/// A value, and who wrote it when. The first is from before all.
+/// A value, with its writer and time. The first precedes all events.
 #[derive(Clone, Copy, Default)]
 struct Written {
     value: u64,
-    /// How many there were before.
+    /// How many values precede it.
     number: u64,
     by: usize,
     time: u64,
     passed: Passed,
 }
 
-/// A word that remembers what was written.
+/// A word that records its writes.
 #[derive(Default)]
 pub struct Minded {
     latest: Cell<Written>,
-    /// From the oldest.
+    /// Older values, the oldest first.
     before: RefCell<Vec<Written>>,
-    /// The latest that each CPU has found, or written.
+    /// The latest value that each CPU has read or written.
     found: Cell<[u64; CPUS]>,
 }
 
@@ -39,8 +39,8 @@ unsafe impl Sync for Minded {}
 unsafe impl Send for Minded {}
 
 impl Minded {
-    /// What a load finds: the latest, or what was there before, as long as its CPU may have missed all that came after,
-    /// and has not found any of it.
+    /// The value that a load returns: the latest, or an older one while the CPU may have missed all later ones and has
+    /// read none of them.
     fn find(&self) -> Written {
         let latest = self.latest.get();
         let mut found = self.found.get();

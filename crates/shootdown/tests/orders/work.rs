@@ -1,12 +1,12 @@
-//! What the engine asks of a machine in the runs of `at_random`, design by design, compared with `work.txt`: an
-//! interrupt, an invalidation or a shared word too many breaks no rule, and nobody would see it otherwise. A change
-//! that is meant is written down by `cargo test -p shootdown --test orders -- --ignored`, and shows in the history of
-//! that file.
+//! Counts the engine's operations in the runs of `at_random`, for each design, and compares them with `work.txt`. An
+//! extra interrupt, invalidation or access to a shared word breaks no rule and would go unnoticed otherwise. To accept
+//! an intended change, run `cargo test -p shootdown --test orders -- --ignored`. The change then shows in the history
+//! of that file.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
 
-/// What is counted: the columns of the file.
+/// The counted operations: the columns of the file.
 #[derive(Debug, Clone, Copy)]
 pub enum Did {
     /// CPUs interrupted.
@@ -17,7 +17,7 @@ pub enum Did {
     Kpage,
     All,
     Sync,
-    /// Root loads that keep what the tag has, and that flush it.
+    /// Root loads that keep the entries of the tag, and root loads that flush it.
     Load,
     Fload,
     /// Broadcasts, and waits for them.
@@ -25,13 +25,13 @@ pub enum Did {
     Btag,
     Ball,
     Bsync,
-    /// What a device was told, and was waited for.
+    /// Notifications of a device, and waits for it.
     Told,
     Await,
     Promote,
     Demote,
     Roll,
-    /// Words read and written; a read-modify-write is both.
+    /// Words read and written; a read-modify-write counts as both.
     Read,
     Write,
 }
@@ -44,7 +44,7 @@ const ALL: [Did; 19] = {
     ]
 };
 
-/// How often each was done.
+/// How often each operation was done.
 pub type Work = [u32; ALL.len()];
 
 std::thread_local! {
@@ -70,7 +70,7 @@ fn row(name: &str, work: &Work) -> String {
     row
 }
 
-/// Whether what was done is what the file says. Words are compared in debug builds only, whose assertions read some.
+/// Asserts that the work is as in the file. Words are compared only in debug builds, whose assertions read some.
 pub fn is_as_written(name: &str, work: &Work) {
     let written = FILE
         .lines()

@@ -1,5 +1,5 @@
-//! A world that minds what each named barrier is for: on one host thread, CPUs taking turns, so what it checks is the
-//! order of what the engine does, on every processor that the facade describes and whatever the host is.
+//! A simulation that checks the purpose of each named barrier. It runs on one host thread on which CPUs take turns, so
+//! it checks the order of the engine's operations for every processor that the facade describes, on any host.
 
 mod kernel;
 
@@ -17,34 +17,34 @@ use std::cell::{Cell, RefCell};
 
 pub use kernel::{Broadcasts, Minding};
 
-/// Frees something that is kept.
+/// Frees a kept value.
 type Free = Box<dyn FnOnce()>;
 
 std::thread_local! {
     static KEPT: RefCell<Vec<Free>> = const { RefCell::new(Vec::new()) };
-    /// Of the CPU whose turn it is.
+    /// The CPU whose turn it is.
     static HERE: Cell<usize> = const { Cell::new(0) };
-    /// Of each CPU, what has not been ordered yet.
+    /// For each CPU, what has not been ordered yet.
     static OWED: RefCell<[Owed; CPUS]> = const { RefCell::new([Owed::NOTHING; CPUS]) };
-    /// Interrupts that have been sent and not been taken.
+    /// Interrupts sent and not taken yet.
     static PENDING: Cell<u64> = const { Cell::new(0) };
-    /// What was known to whoever interrupted a CPU last, or had the hypervisor flush it.
+    /// The clock of the last CPU that interrupted each CPU, or had the hypervisor flush it.
     static ASKED: RefCell<[Clock; CPUS]> = RefCell::default();
-    /// What a CPU does with an interrupt.
+    /// The interrupt handler.
     static HANDLER: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     /// What each CPU may hold under each tag.
     static CACHED: RefCell<[[Cached; TAGS]; CPUS]> = const { RefCell::new([[Cached::Nothing; TAGS]; CPUS]) };
     static MASKED: RefCell<[bool; CPUS]> = const { RefCell::new([false; CPUS]) };
-    /// CPUs that are in the middle of something.
+    /// CPUs in the middle of an action.
     static BUSY: Cell<u64> = const { Cell::new(0) };
-    /// Virtual CPUs that do not run, and of them those that flush everything before they do.
+    /// Virtual CPUs that are descheduled, and those of them that flush everything before they run.
     static DESCHEDULED: Cell<u64> = const { Cell::new(0) };
     static FLUSH_AT_ENTRY: Cell<u64> = const { Cell::new(0) };
 }
 
 pub const CPUS: usize = 3;
 
-/// Has CPU `cpu`, which runs again if it did not, do something, no interrupt coming after it.
+/// Runs `what` on CPU `cpu`, which runs again if it was descheduled. No interrupt follows.
 pub fn on_without_interrupts<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
     let bit = 1 << cpu;
     let (before, busy) = (HERE.replace(cpu), BUSY.replace(BUSY.get() | bit));
@@ -64,17 +64,17 @@ pub fn on_without_interrupts<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether that CPU is in the middle of something, or waits.
+/// Whether that CPU is in the middle of an action, or waits.
 pub fn is_busy(cpu: usize) -> bool {
     BUSY.get() >> cpu & 1 != 0
 }
 
-/// Another CPU than this one does not run for a while.
+/// Deschedules a CPU other than this one for a while.
 pub fn deschedule(cpu: usize) {
     DESCHEDULED.set(DESCHEDULED.get() | 1 << cpu);
 }
 
-/// Whether that CPU flushes everything before it does anything.
+/// Whether that CPU flushes everything before it does anything else.
 pub fn flushes_at_entry(cpu: usize) -> bool {
     FLUSH_AT_ENTRY.get() >> cpu & 1 != 0
 }
@@ -88,7 +88,7 @@ pub fn here() -> usize {
     HERE.get()
 }
 
-/// Tags below this are minded.
+/// Tags below this are checked.
 pub const TAGS: usize = 8;
 
 /// What a CPU may hold under a tag.
@@ -97,7 +97,7 @@ enum Cached {
     Nothing,
     /// Entries of the space with this root.
     Of(Root),
-    /// Nothing of the space with this root any more, since that CPU's broadcast at that time.
+    /// No entry of the space with this root any more, since that CPU's broadcast at that time.
     NothingSince(Root, usize, u64),
 }
 
@@ -109,7 +109,7 @@ fn all_tags() -> impl Iterator<Item = Tag> {
     (0..TAGS as u16).map(Tag)
 }
 
-/// What a CPU has written, and no barrier has ordered since.
+/// What a CPU has written that no barrier has ordered since.
 #[derive(Clone, Copy)]
 struct Owed {
     /// Words, before a root load.
@@ -118,7 +118,7 @@ struct Owed {
     ipi: bool,
     /// Page-table entries, before an invalidation, here or elsewhere.
     tables: bool,
-    /// The same, and no full barrier either, which has to come after `publish_tables_before_full`.
+    /// The same, without the full barrier that must follow `publish_tables_before_full`.
     tables_full: bool,
 }
 
@@ -150,14 +150,14 @@ fn tables_are_published(before: &str) {
     );
 }
 
-/// That CPU will not miss what is known here.
+/// That CPU will see everything known here.
 fn asks(cpu: usize) {
     ASKED.with_borrow_mut(|asked| clocks::join(&mut asked[cpu], &clocks::now()));
 }
 
 pub struct Strict;
 
-// SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
+// SAFETY: one thread, which selects the CPU; the caches of the test are the subject of its checks.
 unsafe impl Facade for Strict {
     type U64 = Minded;
 
@@ -184,8 +184,8 @@ unsafe impl Facade for Strict {
                 return;
             }
             if round > 5 && meddles() {
-                // Whoever was to interrupt for both has itself been interrupted by this one: it comes later, and for
-                // nothing.
+                // The CPU that would send the interrupt for both has itself been interrupted by this one. Its interrupt
+                // comes later and is spurious.
                 PENDING.set((1 << CPUS) - 1);
             }
             deliver();
@@ -198,7 +198,7 @@ unsafe impl Facade for Strict {
     }
 }
 
-/// Every CPU that was interrupted, can be, and is not this one takes its interrupt.
+/// Every other CPU that was interrupted, and can be, takes its interrupt.
 pub fn deliver() {
     for cpu in 0..CPUS {
         if PENDING.get() >> cpu & 1 == 0 || is_masked(cpu) || walks(cpu) {
@@ -208,7 +208,7 @@ pub fn deliver() {
         on_without_interrupts(cpu, || {
             MASKED.with_borrow_mut(|masked| masked[cpu] = true);
             clocks::is_interrupted(&ASKED.with_borrow(|asked| asked[cpu]));
-            // What this CPU has written and not published is not what its handler invalidates.
+            // Writes of this CPU that are not published yet are not what its handler invalidates.
             let unpublished = owed(|owed| {
                 let handlers = Owed {
                     tables: false,
@@ -226,18 +226,17 @@ pub fn deliver() {
 
 pub type Strictly = Engine<'static, &'static Minding, 1>;
 
-/// Keeps `value` until the next [`engine`] of this thread, or for ever.
+/// Keeps `value` until the next [`engine`] of this thread, or forever.
 pub fn kept<T: 'static>(value: T) -> &'static mut T {
     let raw = Box::into_raw(Box::new(value));
     // SAFETY: made above, and freed once.
     KEPT.with_borrow_mut(|kept| kept.push(Box::new(move || drop(unsafe { Box::from_raw(raw) }))));
-    // SAFETY: whoever frees what is kept promises to use it no more; nobody else refers to it.
+    // SAFETY: the code that frees kept values promises not to use them again; there is no other reference.
     unsafe { &mut *raw }
 }
 
-/// An engine with every CPU online. [Kept](kept): it lives until the next. There is one world for each thread, which
-/// begins anew with each engine: nothing of the one before may be used any more, and all of it is freed, the last
-/// first.
+/// An engine with every CPU online. [Kept](kept): it lives until the next. Each thread has one simulated machine, which
+/// starts anew with each engine: values of the previous one may not be used any more, and are freed, the last first.
 pub fn engine(design: impl Into<Design>, broadcasts: impl Into<Broadcasts>) -> &'static Strictly {
     let design = design.into();
     HANDLER.take();
@@ -271,7 +270,7 @@ pub fn engine(design: impl Into<Design>, broadcasts: impl Into<Broadcasts>) -> &
     engine
 }
 
-/// Has CPU `cpu` do something; then interrupts arrive.
+/// Runs `what` on CPU `cpu`; then interrupts arrive.
 pub fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
     on_without_interrupts(cpu, || {
         let result = what();
@@ -280,7 +279,7 @@ pub fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
     })
 }
 
-/// This CPU writes entries that only a device may still read, until it is told.
+/// This CPU writes entries that only a device may still read, until it is notified.
 pub fn takes_tables_apart() {
     owed(|owed| owed.tables_full = true);
 }

@@ -1,4 +1,4 @@
-//! CPUs that have left, and frames that wait.
+//! CPUs that have left a space, and deferred frames.
 
 use crate::{flush, run, space, world};
 use shootdown::{Departure, Policy, Range, Requests, Unmapped};
@@ -28,7 +28,7 @@ fn cpus_that_have_left_are_looked_for_once_in_a_period_and_the_first_time_a_peri
     at(1199, &[1]);
     at(1200, &[1, 2]);
     assert!(!one.cpus().contains(2));
-    // Where nobody has left nothing is looked for, and the period does not begin.
+    // If no CPU has left, none is looked for, and the period does not begin.
     at(5000, &[1]);
     run(world, engine, 1..2, other);
     at(5001, &[1]);
@@ -52,11 +52,11 @@ fn cpus_that_left_a_shared_space_are_asked_once_looking_at_them_has_cost_as_much
         };
         ask(&[1, 2, 3]);
         run(world, engine, 2..4, other);
-        // Whoever is the last to leave leaves the set.
+        // Only the last CPU in the set leaves it at the switch.
         assert!(one.cpus().contains(2) && one.cpus().contains(3));
         ask(&[1]);
         ask(&[1]);
-        // A request that is waited for later cannot tell them, where nobody but its own makers waits.
+        // A dispatched request cannot ask them, where its descriptor is on the requester's stack.
         if requests == Requests::Log {
             let token = engine.dispatch(one, Range::page(0x1000));
             assert_eq!(world.interrupted(), [1]);
@@ -65,13 +65,13 @@ fn cpus_that_left_a_shared_space_are_asked_once_looking_at_them_has_cost_as_much
         ask(&[1, 2, 3]);
         assert!(!one.cpus().contains(2) && !one.cpus().contains(3));
         ask(&[1]);
-        // Looked at so often, but not since they were asked.
+        // Scanned as often, but not since they were last asked.
         run(world, engine, 3..4, one);
         run(world, engine, 3..4, other);
         ask(&[1]);
         ask(&[1]);
         ask(&[1, 3]);
-        // Nobody else has it: at the switch.
+        // No other CPU has it: it leaves at the switch.
         run(world, engine, 1..2, other);
         world.on(0, || flush(engine, one));
         assert!(one.cpus().contains(1), "CPU 0 has it too");
@@ -136,7 +136,7 @@ fn an_epoch_is_over_when_every_cpu_has_ticked_in_it_and_only_then_does_the_next_
         Unmapped::Now(_) => panic!("it interrupts nobody"),
     };
     let first = later();
-    // Everybody is through with the epoch of before: the one that `first` waits for begins.
+    // Every CPU has passed the previous epoch: the one that `first` waits for begins.
     (0..3).for_each(tick);
     let first = engine
         .release(first, &engine.deferrals_over())
@@ -150,7 +150,7 @@ fn an_epoch_is_over_when_every_cpu_has_ticked_in_it_and_only_then_does_the_next_
         before + 1,
         "CPU 1, once; CPU 0 has flushed what it unmapped"
     );
-    // A deferral that is made while some have ticked and others not waits for the next epoch.
+    // An unmap that is deferred after only some CPUs have ticked waits for the next epoch.
     let second = later();
     let first = engine
         .release(first, &engine.deferrals_over())
@@ -196,7 +196,7 @@ fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() 
         let _ = engine.deferrals_over();
     }
     assert!(engine.release(waiting, &engine.deferrals_over()).is_ok());
-    // Elsewhere it does not concern the space, and is not waited for either.
+    // On another space it is not concerned, and is not waited for either.
     world.on(2, || engine.switch_to_kernel());
     world.on(2, || engine.tick_stops());
     let other = space(engine, 2);

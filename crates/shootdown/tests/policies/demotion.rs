@@ -1,11 +1,11 @@
-//! Demotions that others come into the middle of.
+//! Demotions, with other CPUs acting in the middle of them.
 
 use crate::promotion::{PROMOTED_AT_4, flushes_until_demotion, promoted};
 use crate::{OnHost, Sys, World, flush, run, space, world};
 use shootdown::{Design, Event, Machine, Range, Token};
 use std::cell::RefCell;
 
-/// One tag besides the slots: whoever is promoted gets this one.
+/// One tag in addition to the slots: the next space to be promoted gets it.
 const ONE_TAG: Design = PROMOTED_AT_4.on(Machine {
     tag_limit: 1 + PROMOTED_AT_4.slots as u32 + 1,
     ..Machine::PCID
@@ -13,8 +13,8 @@ const ONE_TAG: Design = PROMOTED_AT_4.on(Machine {
 
 type Tokens = RefCell<Vec<Token<'static, 'static, &'static World, 1>>>;
 
-/// A space that is being demoted, on slots of CPUs 0 and 1: the next flush finds nobody on the tag. CPUs 2 to 11 run
-/// another.
+/// A space that is being demoted, on slots of CPUs 0 and 1: the next flush finds no CPU on the tag. CPUs 2 to 11 run
+/// another space.
 fn nearly_demoted() -> (&'static World, &'static Sys, &'static OnHost, &'static OnHost) {
     let (world, engine) = world(ONE_TAG, 12);
     let (one, other) = (promoted(world, engine, 1), space(engine, 2));
@@ -22,7 +22,7 @@ fn nearly_demoted() -> (&'static World, &'static Sys, &'static OnHost, &'static 
     assert_eq!(flushes_until_demotion(world, engine, one), Some(3));
     assert_eq!(world.interrupted(), [1], "it leaves the tag");
     assert!(one.system_tag().is_some());
-    // From here on it is CPU 8 whose window for promotion is open.
+    // From here on the window for promotion of CPU 8 is open.
     world.now.set(32 - 8);
     (world, engine, one, other)
 }
@@ -34,7 +34,7 @@ fn demoted(world: &World) -> bool {
 #[test]
 fn a_tag_that_was_given_up_is_invalidated_everywhere_before_another_space_can_have_it() {
     let (world, engine, one, other) = nearly_demoted();
-    // While the tag is invalidated, CPU 8 would like to have it.
+    // While the tag is invalidated, CPU 8 tries to get it.
     *world.on_broadcast.borrow_mut() = Some(Box::new(move || {
         // The flush itself comes first.
         *world.on_broadcast.borrow_mut() = Some(Box::new(move || {
@@ -66,7 +66,7 @@ fn a_batch_interrupts_cpus_that_a_demotion_has_moved_to_slots() {
 #[test]
 fn a_flush_that_finds_the_demotion_ended_does_not_free_the_tag_again() {
     let (world, engine, one, other) = nearly_demoted();
-    // CPU 0 has found nobody on the tag, and looks whom else to ask. Meanwhile CPU 1 has ended the demotion, and
+    // CPU 0 has found no CPU on the tag, and looks for its other targets. Meanwhile CPU 1 has ended the demotion, and
     // another space has the tag.
     *world.on_target.borrow_mut() = Some(Box::new(move || {
         world.on(1, || flush(engine, one));
@@ -86,8 +86,8 @@ fn a_flush_that_finds_the_demotion_ended_does_not_free_the_tag_again() {
 fn a_flush_that_found_no_cpu_on_the_tag_does_not_end_a_later_demotion() {
     let (world, engine, one, _) = nearly_demoted();
     let tokens: &'static Tokens = Box::leak(Box::default());
-    // CPU 0 has found nobody on the tag. Meanwhile CPU 1 has ended the demotion, the space was promoted again, and is
-    // demoted again: now CPU 0 is on the tag.
+    // CPU 0 has found no CPU on the tag. Meanwhile CPU 1 has ended the demotion, and the space was promoted and is
+    // being demoted again: now CPU 0 is on the tag.
     *world.on_target.borrow_mut() = Some(Box::new(move || {
         let by_1 = |times: u32| world.on(1, || (0..times).for_each(|_| flush(engine, one)));
         by_1(1);
@@ -108,7 +108,7 @@ fn a_flush_that_found_no_cpu_on_the_tag_does_not_end_a_later_demotion() {
     flush(engine, one);
     assert!(world.on_target.borrow().is_none());
     assert!(!demoted(world) && one.system_tag().is_some(), "CPU 0 was on the tag");
-    // SAFETY: one thread, which says which CPU it is.
+    // SAFETY: one thread, which selects the CPU.
     unsafe { engine.on_ipi() };
     world.on(1, || tokens.take().into_iter().for_each(|token| drop(token.wait())));
     flush(engine, one);
@@ -135,7 +135,7 @@ fn a_demotion_is_not_over_before_the_slot_is_loaded_in_place_of_the_tag() {
     // The third sample in a row.
     flush(engine, one);
     assert_eq!(tokens.borrow().len(), 1);
-    // SAFETY: one thread, which says which CPU it is.
+    // SAFETY: one thread, which selects the CPU.
     (0..2).for_each(|cpu| world.on(cpu, || unsafe { engine.on_ipi() }));
     world.on(2, || tokens.take().into_iter().for_each(|token| drop(token.wait())));
     flush(engine, one);

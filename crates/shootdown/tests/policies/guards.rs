@@ -1,4 +1,4 @@
-//! Lockless walks through the public interface: guards, who is interrupted for a freed table, grace periods.
+//! Lockless walks through the public interface: guards, which CPUs are interrupted for a freed table, grace periods.
 
 use super::{Sys, World, tables};
 use shootdown::{Flushed, Free, Native, Policy, Range, Retired, Root, Space, Unmapped, Walkers};
@@ -55,7 +55,7 @@ fn a_sticky_walker_of_another_space_is_left_alone() {
     world.on(1, || others.iter().for_each(|other| drop(engine.walk(other))));
     let _free = engine.flush_tables(&space, tables());
     assert_eq!(world.interrupted(), []);
-    // More spaces than slots: whoever lost its slot is still in its space's set.
+    // More spaces than slots: a walk that lost its slot is still in its space's set.
     for other in &others {
         let _free = engine.flush_tables(other, tables());
         assert_eq!(world.interrupted(), [1], "space {}", other.id());
@@ -141,7 +141,7 @@ fn a_walker_that_the_flush_interrupts_anyway_stays_registered() {
             "and the space does not change its mode, which would interrupt all"
         );
     }
-    // A registration that was kept is found when the CPU does not run the space any more.
+    // A registration that was kept is found after the CPU stops running the space.
     world.on(1, || engine.switch_to_kernel());
     let _free = engine.flush_tables(&space, tables());
     assert_eq!(world.interrupted(), [1]);
@@ -382,7 +382,7 @@ fn of_two_walkers_that_are_told_the_one_that_runs_the_space_stays_registered() {
     assert_eq!(world.interrupted(), [1]);
 }
 
-/// Guards that are dropped in the order of their beginning: the first is gone, the second still walks.
+/// Guards dropped in the order of their creation: the first is gone, the second walk continues.
 #[test]
 fn a_walk_outlives_the_guard_that_was_taken_before_it() {
     for walkers in [

@@ -1,4 +1,4 @@
-//! Flushes under tags of the whole system that stay on one CPU, and those that do not.
+//! Flushes under system-wide tags that stay on one CPU, and those that do not.
 
 use crate::{flush, run, space, world};
 use shootdown::Policy;

@@ -1,6 +1,6 @@
-//! When a space gets a system-wide tag and gives it back, when CPUs that have left are looked for, when walks go over
-//! to another mode, how long deferred frames wait: exactly then, and not one sample, flush or nanosecond earlier or
-//! later. In a kernel on one host thread whose interrupts are taken at once.
+//! When a space gets a system-wide tag and gives it back, when CPUs that have left are looked for, when walks change to
+//! another mode, how long deferred frames wait. The tests check the exact sample, flush or nanosecond. The kernel runs
+//! on one host thread, and interrupts are taken at once.
 
 mod deferral;
 mod demotion;
@@ -22,14 +22,14 @@ use std::sync::atomic::AtomicU64;
 type Sys = Engine<'static, &'static World, 1>;
 type OnHost = Space<Native, 1>;
 
-/// CPUs switched by hand; an interrupt runs its handler before the sender goes on.
+/// The test selects the CPU. An interrupt runs its handler before the sender continues.
 #[derive(Default)]
 struct World {
     engine: OnceCell<&'static Sys>,
     cpu: Cell<usize>,
     masked: Cell<bool>,
     now: Cell<u64>,
-    /// By how much the clock goes on at each interrupt, and at each synchronisation of a broadcast.
+    /// How far the clock advances at each interrupt, and at each synchronisation of a broadcast.
     interrupts_take: Cell<u64>,
     broadcasts_take: Cell<u64>,
     interrupted: RefCell<Vec<usize>>,
@@ -47,11 +47,11 @@ struct World {
     /// Called at every invalidation, and at the next broadcast.
     on_invalidation: RefCell<Option<Box<dyn Fn()>>>,
     on_broadcast: RefCell<Option<Box<dyn Fn()>>>,
-    /// Called when somebody next forbids migration.
+    /// Called at the next pin.
     on_pin: RefCell<Option<Box<dyn Fn()>>>,
-    /// Called when the next target has been found on: it may go off now.
+    /// Called when the next target has been found online: it may go offline now.
     on_target: RefCell<Option<Box<dyn Fn()>>>,
-    /// Called when all have done what the next interrupt is for, before its sender goes on.
+    /// Called when all targets have carried out the next interrupt, before its sender continues.
     on_answer: RefCell<Option<Box<dyn Fn()>>>,
     /// Called before each root load.
     on_load: RefCell<Option<Box<dyn Fn()>>>,
@@ -61,7 +61,7 @@ struct World {
 // SAFETY: each test uses its world from one thread.
 unsafe impl Sync for World {}
 
-// SAFETY: one thread, which says which CPU it is; no translations.
+// SAFETY: one thread, which selects the CPU; no translations.
 unsafe impl Kernel<1> for &'static World {
     const PREEMPTIBLE: bool = false;
     type Facade = Native;
@@ -78,7 +78,7 @@ unsafe impl Kernel<1> for &'static World {
         for target in targets.iter().filter(|_| !self.deaf.get()) {
             self.interrupted.borrow_mut().push(target);
             let (me, masked) = (self.cpu.replace(target), self.masked.replace(true));
-            // SAFETY: one thread, which says which CPU it is.
+            // SAFETY: one thread, which selects the CPU.
             unsafe { self.engine.get().expect("set").on_ipi() };
             self.cpu.set(me);
             self.masked.set(masked);
@@ -176,7 +176,7 @@ fn space(engine: &Sys, root: u64) -> &'static OnHost {
     Box::leak(Box::new(engine.space(Root(root))))
 }
 
-/// These CPUs run that space, in user mode.
+/// These CPUs run `space`, in user mode.
 fn run(world: &World, engine: &Sys, cpus: std::ops::Range<usize>, space: &OnHost) {
     // SAFETY: spaces are leaked.
     cpus.for_each(|cpu| world.on(cpu, || unsafe { engine.switch_to(space) }));
@@ -251,7 +251,7 @@ fn a_request_is_broadcast_where_the_instruction_has_the_stride_and_few_of_them_d
     let (world, engine) = world(design, 8);
     let one = space(engine, 1);
     run(world, engine, 0..8, one);
-    // What is broadcast: up to so many pages, eight to an instruction; not with strides of 1 GiB.
+    // What is broadcast: up to this many pages, eight per instruction; not with strides of 1 GiB.
     let is_broadcast = |range: Range| {
         world.events.take();
         let _ = engine.flush(one, range);

@@ -15,14 +15,14 @@ pub const PROMOTED_AT_4: Policy = Policy {
 pub fn promoted(world: &'static World, engine: &Sys, root: u64) -> &'static OnHost {
     let space = space(engine, root);
     run(world, engine, 0..6, space);
-    // The first is broadcast and promotes, the second has CPUs move to the tag, the third finds that they have.
+    // The first is broadcast and promotes, the second moves CPUs to the tag, the third finds that they have moved.
     (0..3).for_each(|_| flush(engine, space));
     assert!(space.system_tag().is_some() && world.saw(|event| *event == Event::Promoted));
     assert_eq!(world.interrupted().len(), 5);
     space
 }
 
-/// Flushes until the space gives its tag back, at most ten; how many that took.
+/// Flushes until the space gives its tag back, at most ten times. Returns how many flushes that took.
 pub fn flushes_until_demotion(world: &World, engine: &Sys, space: &OnHost) -> Option<u32> {
     world.events.take();
     (1..=10).find(|_| {
@@ -73,7 +73,7 @@ fn a_space_whose_request_goes_to_every_tag_gets_one_at_once_while_there_are_any(
     assert!(many.system_tag().is_some());
     let looked = |event: &Event| matches!(event, Event::Promoting { .. });
     assert!(world.saw(looked));
-    // There was but one.
+    // There was only one tag.
     world.on(8, || flush(engine, more));
     assert_eq!(more.system_tag(), None);
     assert!(world.saw(looked));
@@ -117,7 +117,7 @@ fn a_sample_that_finds_the_space_on_more_cpus_begins_the_count_anew() {
     flush(engine, one);
     run(world, engine, 1..6, other);
     assert_eq!(flushes_until_demotion(world, engine, one), Some(3));
-    // And so does a demotion, for a space that is promoted again.
+    // A demotion does the same, for a space that is promoted again.
     flush(engine, one);
     assert_eq!(one.system_tag(), None);
     run(world, engine, 1..6, one);
@@ -142,7 +142,7 @@ fn while_tags_are_short_a_space_that_hardly_needs_its_tag_gives_it_up_at_once() 
         assert_eq!(flushes_until_demotion(world, engine, one), None, "nobody else wants it");
         let (other, third) = (space(engine, 2), space(engine, 3));
         run(world, engine, 8..12, other);
-        // Then it is CPU 8 that considers.
+        // Then CPU 8 considers promotion.
         world.now.set(32 - 8);
         world.on(8, || flush(engine, other));
         assert!(other.system_tag().is_none() && world.saw(|event| *event == Event::TagsExhausted));
@@ -161,7 +161,7 @@ fn while_tags_are_short_a_space_that_hardly_needs_its_tag_gives_it_up_at_once() 
             assert_eq!(one.system_tag(), None);
             world.on(8, || flush(engine, other));
             assert!(other.system_tag().is_some(), "the tag is free");
-            // The shortage is over: the next to shrink takes its time.
+            // The shortage is over: the next space to shrink needs the full number of samples.
             world.on(8, || (0..2).for_each(|_| flush(engine, other)));
             run(world, engine, 9..12, third);
             world.on(8, || assert_eq!(flushes_until_demotion(world, engine, other), Some(3)));
@@ -196,7 +196,7 @@ fn a_demotion_is_not_over_while_a_cpu_is_on_the_tag() {
     let (one, other) = (promoted(world, engine, 1), space(engine, 9));
     run(world, engine, 2..6, other);
     (0..2).for_each(|_| flush(engine, one));
-    // CPU 1 is asked to leave the tag, and does not hear it.
+    // CPU 1 is asked to leave the tag, and does not take the interrupt.
     world.deaf.set(true);
     let mut tokens: Vec<_> = (0..4).map(|_| engine.dispatch(one, Range::page(0x1000))).collect();
     let seen = world.events.take();
@@ -211,7 +211,7 @@ fn a_demotion_is_not_over_while_a_cpu_is_on_the_tag() {
     world.deaf.set(false);
     world.on(1, || {
         world.masked.set(true);
-        // SAFETY: one thread, which says which CPU it is.
+        // SAFETY: one thread, which selects the CPU.
         unsafe { engine.on_ipi() };
         world.masked.set(false);
     });

@@ -1,4 +1,4 @@
-//! Whether a space is worth a system-wide tag, by what its requests cost.
+//! Whether a space should have a system-wide tag, by the cost of its requests.
 
 use crate::{OnHost, Sys, World, flush, run, space, world};
 use shootdown::{Demotion, Event, Policy, Reach, Requests, Tags};
@@ -11,7 +11,7 @@ const BY_COST: Policy = Policy {
     ..Policy::ADAPTIVE
 };
 
-/// A space that runs on six CPUs, to interrupt one of which takes 1,000 ns, and to broadcast `broadcasts_take`.
+/// A space that runs on six CPUs. Interrupting one of them takes 1,000 ns, and a broadcast takes `broadcasts_take`.
 fn on_six(broadcasts_take: u64) -> (&'static World, &'static Sys, &'static OnHost) {
     let (world, engine) = world(BY_COST, 8);
     world.interrupts_take.set(1000);
@@ -21,7 +21,7 @@ fn on_six(broadcasts_take: u64) -> (&'static World, &'static Sys, &'static OnHos
     (world, engine, space)
 }
 
-/// Flushes until it happens, at most 20,000 times; how many that took.
+/// Flushes until the event happens, at most 20,000 times. Returns how many flushes that took.
 fn until(world: &World, engine: &Sys, space: &OnHost, happens: fn(&Event) -> bool) -> u32 {
     let found = (1..=20_000).find(|_| {
         world.events.take();
@@ -31,12 +31,12 @@ fn until(world: &World, engine: &Sys, space: &OnHost, happens: fn(&Event) -> boo
     found.expect("it happens")
 }
 
-/// CPUs 1 to 5 are inside the kernel, from where they catch up by themselves.
+/// CPUs 1 to 5 are inside the kernel, and catch up by themselves when they leave it.
 fn in_kernel(world: &World, engine: &Sys, space: &OnHost) {
     (1..6).for_each(|cpu| world.on(cpu, || assert!(engine.enter_kernel(space))));
 }
 
-/// Flushes so often, and says how often the space was promoted, and how often demoted for what broadcasts cost.
+/// Flushes `flushes` times. Returns how often the space was promoted, and how often demoted for the cost of broadcasts.
 fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize, usize) {
     world.events.take();
     let (mut promoted, mut demoted) = (0, 0);
@@ -68,7 +68,7 @@ fn a_space_whose_cpus_are_inside_the_kernel_does_not() {
     let (world, engine, space) = on_six(500);
     in_kernel(world, engine, space);
     assert_eq!(changes(world, engine, space, 500), (0, 0));
-    // They are back.
+    // They return.
     // SAFETY: nothing here is freed.
     (1..6).for_each(|cpu| world.on(cpu, || unsafe { engine.leave_lazy(space) }));
     assert_eq!(changes(world, engine, space, 8).0, 1);
@@ -81,7 +81,7 @@ fn a_space_whose_broadcasts_have_become_costly_gives_its_tag_back_and_is_not_pro
     world.broadcasts_take.set(50_000);
     assert_eq!(changes(world, engine, space, 60), (0, 1));
     assert_eq!(space.system_tag(), None);
-    // What few broadcasts cost says nothing of many.
+    // The cost of a few broadcasts says nothing about many.
     world.broadcasts_take.set(500);
     let before = world.broadcasts.get();
     assert_eq!(changes(world, engine, space, 640), (0, 0));
@@ -89,7 +89,7 @@ fn a_space_whose_broadcasts_have_become_costly_gives_its_tag_back_and_is_not_pro
         world.broadcasts.get() - before <= 640 / 16,
         "one in sixteen looks what they cost"
     );
-    // In time it is forgotten.
+    // Over time the estimate decays.
     assert!(changes(world, engine, space, 40_000).0 > 0);
 }
 
@@ -125,13 +125,13 @@ fn the_threshold_moves_after_sixteen_samples_in_a_row_and_says_by_which_costs() 
 fn means_are_compared_so_a_peak_neither_takes_a_tag_nor_keeps_it_away() {
     let (world, engine, space) = on_six(2500);
     assert_eq!(changes(world, engine, space, 200), (1, 0));
-    // Five interrupts cost less than what this moves what a broadcast is believed to take to.
+    // This moves the estimated cost of a broadcast above that of five interrupts.
     world.broadcasts_take.set(12_000);
     assert_eq!(changes(world, engine, space, 3), (0, 0));
     assert!(engine.costs().broadcast_ns > 5000);
     world.broadcasts_take.set(2500);
     assert_eq!(changes(world, engine, space, 60), (0, 0));
-    // A trial that falls upon such a peak ends as any other.
+    // A trial that coincides with such a peak ends like any other.
     until(world, engine, space, |event| *event == Event::Demoted);
     let after = until(world, engine, space, |event| matches!(event, Event::Promoting { .. }));
     assert!((3..=12).contains(&after), "{after}");
@@ -141,13 +141,13 @@ fn means_are_compared_so_a_peak_neither_takes_a_tag_nor_keeps_it_away() {
 fn on_how_many_cpus_it_is_active_is_a_mean_too() {
     let (world, engine, space) = on_six(2500);
     assert_eq!(changes(world, engine, space, 200), (1, 0));
-    // Four of the five others are elsewhere for three requests: without its tag those had cost less.
+    // Four of the other five CPUs run another space for three requests: without its tag these would have cost less.
     let other = super::space(engine, 2);
     run(world, engine, 2..6, other);
     assert_eq!(changes(world, engine, space, 3), (0, 0));
     run(world, engine, 2..6, space);
     assert_eq!(changes(world, engine, space, 60), (0, 0));
-    // For good: as soon as the mean has come near.
+    // Permanently: demoted as soon as the mean is close enough.
     run(world, engine, 2..6, other);
     let after = until(world, engine, space, |event| *event == Event::Demoted);
     assert!((4..=40).contains(&after), "{after}");
@@ -188,7 +188,7 @@ fn a_space_that_has_shrunk_while_its_broadcasts_cost_more_has_shrunk() {
         let (space, other) = (space(engine, 1), super::space(engine, 2));
         run(world, engine, 0..6, space);
         until(world, engine, space, |event| *event == Event::Promoted);
-        // To ask two others costs less; in time it is seen.
+        // Two targets cost less, which the mean shows after some samples.
         run(world, engine, 3..6, other);
         if changes(world, engine, space, flushes).1 > 0 {
             assert!(flushes > 4, "{flushes}");
@@ -257,7 +257,7 @@ fn a_space_that_was_tried_without_gets_its_tag_again_after_so_many_samples_in_a_
 fn what_it_costs_without_a_tag_is_learnt_anew_when_it_is_tried() {
     let (world, engine, space) = on_six(500);
     until(world, engine, space, |event| *event == Event::Demoted);
-    // That all five are asked, the first samples tell; what was known before would weigh as much as they do.
+    // The first samples show that all five are targets; an older estimate would weigh as much as they do.
     world.events.take();
     (0..6).for_each(|_| flush(engine, space));
     let promoting = world.events.take().into_iter().find_map(|event| match event {
@@ -280,13 +280,13 @@ fn what_went_to_every_tag_says_little_of_the_rest() {
     let space = space(engine, 1);
     run(world, engine, 0..6, space);
     engine.calibrate();
-    // Each asks five CPUs, and goes to every tag for it.
+    // Each has five targets, and goes to every tag for that reason.
     assert_eq!(changes(world, engine, space, 40).0, 0);
     assert!(world.broadcasts.get() >= 40);
-    // Two timed ones that ask nobody.
+    // Two timed ones without targets.
     in_kernel(world, engine, space);
     assert_eq!(changes(world, engine, space, 100).0, 0);
-    // One more CPU, and it would be worth a tag if most of its requests asked everybody.
+    // With one more CPU it should have a tag if every CPU were a target of most of its requests.
     run(world, engine, 6..7, space);
     world.on(6, || assert!(engine.enter_kernel(space)));
     assert_eq!(changes(world, engine, space, 200).0, 0);
@@ -325,7 +325,7 @@ fn a_space_on_fewer_cpus_than_the_design_says_gets_no_tag_whatever_it_costs() {
 
 #[test]
 fn how_far_a_cpu_falls_behind_counts() {
-    // CPU 0 catches up with every request by itself, or with many at once, as others are taken to do.
+    // CPU 0 catches up with one request at a time, or with many at once. Other CPUs are assumed to do the same.
     for (flushes, promoted) in [(1, 1), (32, 0)] {
         let (world, engine, space) = on_six(500);
         in_kernel(world, engine, space);
@@ -352,7 +352,7 @@ fn what_an_interrupt_takes_from_its_target_is_half_of_the_shortest_round_trip() 
 
 #[test]
 fn a_broadcast_that_interrupts_everybody_is_weighed_with_what_it_takes_from_those_that_are_on() {
-    // One interrupt costs the machine 1500 ns, each further CPU 500 more.
+    // One interrupt costs the machine 1500 ns, each further CPU another 500.
     for (by_interrupts, on, from) in [(false, 8, 1), (true, 8, u64::MAX), (true, 2, 2)] {
         let (world, engine) = world(BY_COST, 8);
         world.by_interrupts.set(by_interrupts);
@@ -378,7 +378,7 @@ fn of_requests_of_two_kinds_in_turn_both_are_samples() {
     run(world, engine, 0..2, space);
     let mut samples = [0, 0];
     for request in 0..64 * 64 {
-        // One CPU has to be asked, or two.
+        // One target, or two.
         let kind = request % 2;
         world.on(2, || match kind {
             // SAFETY: spaces are leaked.

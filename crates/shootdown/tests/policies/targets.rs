@@ -1,4 +1,4 @@
-//! Who is asked, and what whoever is asked does when the space has changed meanwhile.
+//! Which CPUs are targets, and what a target does if the space has changed since.
 
 use super::{World, flush, run, space, tables, world};
 use shootdown::{Ack, Departure, Design, Errata, Event, Machine, Order, Policy, Range, Requests, Tags, Targets};
@@ -50,7 +50,7 @@ fn a_cpu_stays_in_the_set_of_a_space_that_it_has_left_where_the_requests_can_tel
     }
 }
 
-/// CPU 1 has left a space that CPU 0 runs, as CPU 2 does, which is lazy.
+/// CPU 1 has left a space that CPU 0 runs. CPU 2 has it loaded in lazy TLB mode.
 fn one_has_left_and_one_is_lazy(
     design: impl Into<Design>,
 ) -> (&'static World, &'static super::Sys, &'static super::OnHost) {
@@ -112,7 +112,7 @@ fn open_window(world: &World) {
     world.now.set(world.now.get().next_multiple_of(32) + 30);
 }
 
-/// On CPU 2, while its window is open, which begins to promote the space.
+/// Begins to promote the space, on CPU 2, while its window is open.
 fn promote(world: &'static World, engine: &'static super::Sys, one: &'static super::OnHost) {
     open_window(world);
     world.on(2, || flush(engine, one));
@@ -182,7 +182,7 @@ fn what_is_done_while_a_broadcast_is_under_way_comes_before_it_is_synchronised_w
             (issued, interrupted)
         );
         assert_eq!(synchronised() - before, issued, "{errata:?}");
-        // Where it takes more than one synchronisation, all is over by then.
+        // If it takes more than one synchronisation, everything is complete by then.
         assert_eq!(meanwhile, if errata == Errata::NONE { 0 } else { issued });
         assert!(world.saw(|event| matches!(event, Event::Broadcast { instructions } if *instructions == issued)));
     }

@@ -8,8 +8,8 @@ const ADAPTIVE: Policy = Policy {
     ..Policy::IPI
 };
 
-/// Frees tables `frees` times, `ns` apart, each found by one walker of CPU 1 that has walked `walks` times since the
-/// last; CPUs interrupted by all of that.
+/// Frees tables `frees` times, `ns` apart. Each free finds one walker, CPU 1, which has walked `walks` times since the
+/// last. Returns how many CPUs were interrupted.
 fn free(world: &World, engine: &Sys, space: &OnHost, frees: u32, ns: u64, walks: u32) -> usize {
     for _ in 0..frees {
         world.now.set(world.now.get() + ns);
@@ -25,7 +25,7 @@ fn walks_are_published_where_a_registration_serves_fewer_than_an_interrupt_is_wo
         walkers: Walkers::Adaptive,
         ..Policy::IPI
     };
-    // An interrupt is worth 40 barriers, and with one walker told three more.
+    // An interrupt costs 40 barriers, and three more because there is one walker.
     for (walks, published) in [(42, true), (43, false)] {
         let (world, engine) = world(design, 4);
         let one = space(engine, 1);
@@ -89,7 +89,7 @@ fn going_over_to_published_walks_forgets_every_registration() {
     };
     let (world, engine) = world(design, 4);
     let one = space(engine, 1);
-    // Those who told are registered too, and CPU 3 was registered all the time for it runs the space.
+    // The freeing CPUs are registered too. CPU 3 stayed registered because it runs the space.
     run(world, engine, 3..4, one);
     run(world, engine, 0..1, one);
     drop(engine.walk(one));
@@ -108,7 +108,7 @@ fn going_over_to_published_walks_forgets_every_registration() {
             "nobody is registered, told from CPU {free_from}"
         );
     }
-    // A published walk under way is found, of whoever was registered too.
+    // A published walk in progress is found, also of CPUs that were registered.
     for walker in 0..4 {
         let walk = world.on(walker, || engine.walk(one));
         world.masked.set(false);
@@ -183,19 +183,19 @@ fn while_walks_go_over_both_ways_are_honoured_and_nobody_else_changes_them() {
     let one = space(engine, 1);
     free(world, engine, one, 15, 10, 1);
     world.events.take();
-    // Of the last free the first interrupt is for its walker, the second for the change.
+    // Of the last free's interrupts, the first is for its walker, the second for the change.
     world.on(1, || drop(engine.walk(one)));
     *world.on_answer.borrow_mut() = Some(Box::new(move || {
         *world.on_answer.borrow_mut() = Some(Box::new(move || {
             let frees = || world.on(2, || drop(engine.flush_tables(one, tables())));
             world.interrupted();
-            // Whoever begins now is told, and so is who goes on later.
+            // A walk that begins now is interrupted, and so is one that continues later.
             let walk = world.on(3, || engine.walk(one));
             world.masked.set(false);
             frees();
             assert_eq!(world.interrupted(), [3]);
             world.on(3, || drop(walk));
-            // However rare frees are, the change is not taken back before it is made.
+            // However rare frees are, the change is not reverted before it is complete.
             for _ in 0..40 {
                 world.now.set(world.now.get() + 1_000_000);
                 frees();
@@ -221,8 +221,8 @@ fn a_registered_walker_is_interrupted_while_the_mode_changes_until_it_is_forgott
     free(world, engine, one, 15, 10, 1);
     world.on(1, || drop(engine.walk(one)));
     world.interrupted();
-    // The first interrupt of the last free is for its walker; the next pin is for the change, of which nobody has heard
-    // yet.
+    // The first interrupt of the last free is for its walker. The next pin is for the change, of which no CPU has been
+    // notified yet.
     *world.on_answer.borrow_mut() = Some(Box::new(move || {
         world.on(3, || drop(engine.walk(one)));
         *world.on_pin.borrow_mut() = Some(Box::new(move || {

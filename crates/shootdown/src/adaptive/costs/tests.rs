@@ -1,4 +1,4 @@
-//! Estimates and the threshold, on any costs.
+//! Estimates and the threshold, for arbitrary costs.
 
 use super::*;
 use crate::facade::Native;
@@ -15,8 +15,7 @@ pub(crate) fn costs() -> impl Strategy<Value = Costs> {
 }
 
 proptest! {
-    /// Estimates that stray by a twentieth either way move the threshold once, to where it belongs, and never
-    /// again.
+    /// Estimates that stray by a twentieth either way move the threshold once, to its right place, and never again.
     #[test]
     fn the_threshold_does_not_flap(
         truth in costs(),
@@ -38,8 +37,8 @@ proptest! {
         prop_assert!(changes <= 1, "{changes} changes, now {now}");
     }
 
-    /// However estimates stray from sample to sample, the threshold moves after [`CONFIRM_STREAK`] in a row that find
-    /// it wrong, and not before.
+    /// Estimates may stray arbitrarily from sample to sample. The threshold moves after [`CONFIRM_STREAK`] samples in a
+    /// row that disagree with it, and not before.
     #[test]
     fn the_threshold_waits_for_samples_that_agree(wrong in proptest::collection::vec(any::<bool>(), 1..100)) {
         let words = CostWords::<Native>::new();
@@ -52,7 +51,7 @@ proptest! {
         }
     }
 
-    /// Where one way is better by more than the margin the threshold does not stay on the wrong side.
+    /// Where one way is better by more than the margin, the threshold does not stay on the wrong side.
     #[test]
     fn a_clear_difference_is_not_overlooked(truth in costs(), start in 1_u64..72) {
         let now = truth.threshold(start, 72);
@@ -65,8 +64,8 @@ proptest! {
         }
     }
 
-    /// A broadcast by interrupts is dearer the more CPUs there are, and never chosen from fewer targets on than one
-    /// that disturbs nobody; a single CPU disturbs nobody.
+    /// A broadcast by interrupts costs more as the number of CPUs grows. It is never chosen at fewer targets than a
+    /// broadcast that disturbs no CPU. On a single CPU it disturbs none.
     #[test]
     fn a_broadcast_that_interrupts_counts_every_cpu(truth in costs(), cpus in 1_u64..500) {
         let (one, all) = (truth.broadcast_disturbing(1), truth.broadcast_disturbing(cpus));
@@ -76,7 +75,7 @@ proptest! {
         prop_assert!(all.threshold(Costs::NEVER - 1, 72) >= truth.threshold(Costs::NEVER - 1, 72));
     }
 
-    /// One sample, however wild, moves an estimate by less than its own size; samples that agree bring it home.
+    /// A single sample of any size moves an estimate by less than its own size. Consistent samples bring it back.
     #[test]
     fn estimates_follow_and_do_not_jump(old in 8_u64..1_000_000, sample in 0_u64..u64::MAX, steady in 8_u64..1_000_000) {
         let next = ewma(old, sample);
@@ -88,8 +87,8 @@ proptest! {
         prop_assert!(estimate.abs_diff(steady) <= 8, "{estimate} for {steady}");
     }
 
-    /// Requests to few and to many tell what the first target takes and what each further one, whatever was
-    /// believed before.
+    /// Requests to few and to many targets determine the cost of the first target and of each further one, from any
+    /// start.
     #[test]
     fn first_and_further_targets_are_told_apart(truth in costs(), believed in costs(), few in 1_u64..4, many in 8_u64..40) {
         let mut now = Interrupts::of(&believed);
@@ -101,7 +100,7 @@ proptest! {
         prop_assert!(more.abs_diff(truth.interrupt_more_ns) <= 8, "{more} for {truth:?}");
     }
 
-    /// No estimate wears away where samples agree with it, and what one target takes says nothing of further ones.
+    /// No estimate decays while samples agree with it. A sample with one target says nothing about further ones.
     #[test]
     fn what_is_right_stays(truth in costs(), targets in 1_u64..500, took in 100_u64..50_000) {
         let now = Interrupts::of(&truth);

@@ -1,4 +1,4 @@
-//! Others promote, and end, the same space at every moment; a space ends while a CPU is on its way out.
+//! Another CPU promotes or ends the same space at every point; a space ends while a CPU is leaving it.
 
 use super::*;
 use crate::adaptive::costs::{Costs, Interrupts};
@@ -16,10 +16,10 @@ use crate::{Design, Machine, Policy};
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// Moments at which somebody else comes in.
+/// Points at which another CPU intervenes.
 const MOMENTS: u32 = 60;
 
-/// Three CPUs that have a space on slots, and as many tags besides.
+/// Three CPUs that have a space on slots, and `tags` spare tags.
 fn with_tags(tags: u32) -> (&'static Sys, InWorld) {
     three(
         Policy {
@@ -33,7 +33,7 @@ fn with_tags(tags: u32) -> (&'static Sys, InWorld) {
     )
 }
 
-/// Takes every tag that is left.
+/// Takes all remaining tags.
 fn left(engine: &Sys) -> Vec<Tag> {
     engine.tags.reclaim(|| {});
     core::iter::from_fn(|| engine.tags.allocate()).collect()
@@ -60,7 +60,7 @@ fn a_space_that_has_ended_gets_no_tag_that_nobody_would_give_back() {
     let (engine, space) = with_tags(1);
     (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
     let _end = engine.retire(space);
-    // By whoever has flushed it before, and was preempted.
+    // By a CPU that flushed it earlier and was preempted.
     engine.promote(space);
     assert_eq!(space.system_tag(), None);
     let _end = engine.retire(space);
@@ -89,7 +89,7 @@ fn a_shortage_of_tags_is_over_when_a_space_that_has_one_ends() {
     (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
     let _end = engine.retire(space);
     assert_eq!(short(), 0);
-    // Or when another finds one after all.
+    // Or when another promotion finds one.
     engine.tag_shortage.0.store(1, Ordering::Relaxed);
     engine.promote(other);
     assert!(other.system_tag().is_some() && short() == 0);
@@ -122,7 +122,7 @@ fn a_tag_is_given_up_once_also_where_a_space_is_ended_twice() {
     }
 }
 
-/// Ends the space; `on_wait` happens after each look of a waiter. What was seen.
+/// Ends the space; `on_wait` runs after each poll of a waiter. Returns the recorded hook calls.
 fn retire(engine: &'static Sys, space: InWorld, on_wait: impl FnMut(u32) + 'static) -> Vec<Seen> {
     SEEN.take();
     ON_WAIT.set(Some(Box::new(on_wait)));
@@ -144,7 +144,7 @@ fn retire_while_one_stays(engine: &'static Sys, space: InWorld) -> Vec<Seen> {
     })
 }
 
-/// Interrupts among what was seen.
+/// The interrupts among the recorded calls.
 fn interrupts(seen: &[Seen]) -> Vec<&Seen> {
     seen.iter().filter(|seen| matches!(seen, Seen::Sent(_))).collect()
 }
@@ -158,7 +158,7 @@ fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
     let seen = retire(engine, space, move |_| {
         engine.cpus[2].publish(State::KERNEL);
         all_answer(engine);
-        // And in the middle of the next, with which this space has nothing to do.
+        // And in the middle of the next switch, which does not involve this space.
         engine.cpus[2].publish(State::switching(space.id + 1));
     });
     assert_eq!(interrupts(&seen), [&Seen::Sent([2].into())]);
@@ -177,7 +177,7 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
         }
         all_answer(engine);
         if asked == 1 {
-            // It runs the space, and has answered. Now it begins to switch to another: its state names that one, and
+            // It runs the space, and has answered. It then begins to switch to another: its state names that one, and
             // the root of this one is still loaded.
             engine.cpus[2].publish(State::switching(space.id + 1));
         }
@@ -188,7 +188,7 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
 #[test]
 fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itself() {
     let (engine, space) = with_tags(1);
-    // CPU 0 asks CPUs 1 and 2, which run it. Both answer; CPU 1 leaves, and the requester goes on where CPU 2 has
+    // CPU 0 asks CPUs 1 and 2, which run it. Both answer. CPU 1 leaves, and the requester moves to CPU 2, which has
     // become lazy.
     on(0, || engine.switch_to_kernel());
     let seen = retire(engine, space, move |_| {
@@ -214,7 +214,7 @@ fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
         ..DESIGN
     });
     engine.cpus[2].publish(State::switching(space.id));
-    // The bound is set at the second look, and over at the 258th.
+    // The bound is set at the second poll, and exceeded at the 258th.
     CLOCK.set(std::vec![100, 0]);
     ON_WAIT.set(Some(Box::new(move |round| {
         if round == 300 {
@@ -259,8 +259,8 @@ fn a_cpu_that_runs_it_is_asked(requests: Requests) {
     assert_eq!(seen, expected.collect::<Vec<_>>());
 }
 
-/// Runs `test` on a machine whose broadcasts are aimed, with a space that has a tag and runs on three CPUs of which the
-/// last has gone off.
+/// Runs `test` on a machine with targeted broadcasts, with a space that has a tag and runs on three CPUs, the last of
+/// which has gone offline.
 fn aimed(test: impl FnOnce(&'static Sys, InWorld)) {
     AIMED.set(true);
     let (engine, space) = three(Policy {
@@ -418,7 +418,7 @@ fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
         on(2, || unsafe { engine.switch_to(&space) });
         let leaves = || on(2, || engine.switch_to_kernel());
         let ends = || {
-            // It answers, should it be asked.
+            // It answers if it is asked.
             ON_WAIT.set(Some(Box::new(|_| on(2, || handle(engine)))));
             let _end = engine.retire(&space);
             ON_WAIT.set(None);

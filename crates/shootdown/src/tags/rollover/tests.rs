@@ -1,4 +1,4 @@
-//! Whose tags a roll-over keeps, and who stays in the set of a space that has one.
+//! Which tags a roll-over keeps, and which CPUs stay in the set of a space that has one.
 
 use crate::design::{Departure, Requests, Tags};
 use crate::facade::Word;
@@ -25,7 +25,7 @@ fn with_six(policy: Policy) -> (&'static Sys, InWorld) {
     )
 }
 
-/// CPU 0 runs new spaces, one after the other, until tags roll over; how many that took.
+/// CPU 0 runs new spaces, one after the other, until tags roll over. Returns how many it ran.
 fn until_they_roll_over(engine: &'static Sys) -> usize {
     EVENTS.take();
     (1..10)
@@ -42,13 +42,13 @@ fn until_they_roll_over(engine: &'static Sys) -> usize {
 fn a_cpu_that_is_off_keeps_no_tag() {
     for (off, spaces) in [(false, 3), (true, 4)] {
         let (engine, _) = with_six(DESIGN);
-        // One of its own for each.
+        // Each runs a space of its own.
         for cpu in 1..3 {
             let space: InWorld = Box::leak(Box::new(engine.space(Root(3))));
             // SAFETY: the space is leaked.
             on(cpu, || unsafe { engine.switch_to(space) });
         }
-        // What was reserved for it at a roll-over before it went is kept at that one only.
+        // The tag reserved for it at a roll-over before it went offline is kept at that roll-over only.
         until_they_roll_over(engine);
         if off {
             on(2, || engine.cpu_offline());
@@ -71,9 +71,9 @@ fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_as
         let other: InWorld = Box::leak(Box::new(engine.space(Root(3))));
         // SAFETY: spaces are leaked.
         let run = move |space: InWorld| on(1, || unsafe { engine.switch_to(space) });
-        // CPU 1 runs it while CPU 0 flushes it, for the first time: it is on slots when CPU 0 begins.
+        // CPU 1 runs the space while CPU 0 flushes it for the first time: it is on slots when CPU 0 begins.
         interleave::after(operation, move || run(space));
-        // And has left it again when it is asked.
+        // CPU 1 has left it again when it is asked.
         ON_WAIT.set(Some(Box::new(move |_| {
             run(other);
             all_answer(engine);
@@ -94,10 +94,10 @@ fn a_cpu_that_keeps_the_lock_of_the_roll_over_is_reported_and_waited_for() {
     let space: InWorld = Box::leak(Box::new(engine.space(Root(2))));
     let lock = &engine.rollover.lock.0;
     lock.store(3, Ordering::Relaxed);
-    // The bound is set at the second look, and over at the 258th.
+    // The bound is set at the second poll, and exceeded at the 258th.
     CLOCK.set(vec![110, 100]);
     ON_WAIT.set(Some(Box::new(move |round| {
-        // A request that is served here would be taken for the end of the switch.
+        // A request that is served here would signal that the switch is over.
         engine.cpus[0].post.store(1, Ordering::Relaxed);
         if round == 300 {
             lock.store(0, Ordering::Relaxed);

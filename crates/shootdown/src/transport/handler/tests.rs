@@ -1,4 +1,4 @@
-//! Serving without an interrupt: a CPU that spins for a lock with interrupts off, held by a CPU that flushes.
+//! Serving without an interrupt: a CPU spins with interrupts off for a lock that a flushing CPU holds.
 
 use crate::design::{Design, Policy, Requests, Wait, Walkers};
 use crate::flush::token::KERNEL;
@@ -16,12 +16,12 @@ const LOG: Policy = Policy {
     ..STACK
 };
 
-/// CPU 0 holds a lock and flushes; CPU 1 spins for the lock with interrupts off, and does `spin` at each round. What is
-/// seen until the flush ends; as an error if it never does.
+/// CPU 0 holds a lock and flushes. CPU 1 spins for the lock with interrupts off, and runs `spin` in each round. Returns
+/// the hook calls recorded until the flush ends, or an error if it never does.
 fn flush_under_a_lock(design: impl Into<Design>, mut spin: impl FnMut(&Sys) + 'static) -> Result<Vec<Seen>, String> {
     let (engine, space) = many(design, 2);
     SEEN.take();
-    // Every look at the clock is 100 ns after the one before.
+    // Each read of the clock is 100 ns after the previous one.
     CLOCK.set((0..100).rev().map(|look| look * 100).collect());
     ON_WAIT.set(Some(Box::new(move |_| on(1, || spin(engine)))));
     let flush = || {
@@ -129,7 +129,7 @@ fn polling_a_token_serves_this_cpu() {
     let (_own, _other) = (own.wait(), of_another.wait());
 }
 
-/// A debug build panics; a release build does not answer, for that would say that the walk has ended.
+/// A debug build panics. A release build does not answer, because an answer would say that the walk has ended.
 #[test]
 fn a_cpu_that_waits_inside_a_walk_does_not_answer() {
     let (engine, space) = many(

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::vec::Vec;
 
 std::thread_local! {
-    /// What happens after each look of a waiter.
+    /// Runs after each poll of a waiter.
     static BUSY: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
     /// Named barriers since the last signal.
     static BARRIERS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Words that somebody meddles with, and barriers that are noted.
+/// Words with actions between their operations, and recorded barriers.
 struct Noted;
 
 // SAFETY: one thread.
@@ -43,14 +43,14 @@ unsafe impl Facade for Noted {
 
 const EVERYTHING: [u64; 4] = [0xE, 0, 0, 0];
 
-/// The hardware, and the kernel's part: what was signalled, and what the microcode did.
+/// The hardware and the kernel's part: the signals sent, and the actions of the microcode.
 struct Machine {
-    /// The last look in vain of each wait: who, for whom, which.
+    /// The last unsuccessful poll of each wait: waiter, target, number.
     waits: RefCell<Vec<(CpuId, CpuId, u64)>>,
     rar: Rar<'static, Noted, 1>,
     signalled: RefCell<Vec<CpuId>>,
     off: Cell<u64>,
-    /// Answers that are refusals, by CPU.
+    /// Number of refusals among the next answers, by CPU.
     refuses: Cell<u64>,
     done: RefCell<Vec<(CpuId, [u64; 4])>>,
 }
@@ -98,7 +98,7 @@ impl Machine {
         })
     }
 
-    /// The microcode of one CPU that was signalled; false if none was.
+    /// Runs the microcode of one CPU that was signalled. Returns false if none was.
     fn microcode(&self) -> bool {
         let Some(cpu) = self.signalled.borrow_mut().pop() else {
             return false;
@@ -114,7 +114,7 @@ impl Machine {
         true
     }
 
-    /// From now on one CPU's microcode works before every `pace`th operation on memory.
+    /// From now on the microcode of one CPU runs before every `pace`th operation on memory.
     fn works(self: &Rc<Self>, pace: u32) {
         let machine = self.clone();
         let mut operations = 0;
@@ -215,7 +215,7 @@ fn with_more_cpus_than_entries_no_cpu_writes_into_an_entry_in_use() {
     machine.rar.request(0, [10, 0, 0, 0], &mask(&[7]), &machine);
     machine.rar.request(2, [12, 0, 0, 0], &mask(&[7]), &machine);
     assert_eq!((machine.user(0), machine.user(1)), (1, 3), "the second takes the next");
-    // A third finds both in use; after a while the second has been answered.
+    // A third CPU finds both in use. After a while the second action is answered.
     let (other, mut operations) = (machine.clone(), 0);
     interleave::after_each(move || {
         operations += 1;
@@ -252,7 +252,7 @@ fn a_waiter_reports_its_target_and_its_number_of_polls() {
     machine.rar.request(4, [4, 0, 0, 0], &mask(&[5]), &machine);
     interleave::never();
     assert_eq!(machine.waits.take(), [(3, 5, 20)]);
-    // Now CPU 4 has it, and CPU 6 waits for that.
+    // CPU 4 now has it, and CPU 6 waits for it.
     let (ends, mut polls) = (machine.clone(), 0);
     BUSY.set(Some(Box::new(move || {
         polls += 1;
@@ -375,8 +375,7 @@ fn a_refusal_leaves_the_marks_of_others() {
     assert!(machine.done().contains(&(2, EVERYTHING)));
 }
 
-/// Whatever CPU 9 does at whatever moment of what CPU 8 does: nobody's mark on CPU 2 is lost, and each has an entry of
-/// its own.
+/// CPU 9 runs any action at any point of CPU 8's action: no mark on CPU 2 is lost, and each CPU has its own entry.
 fn both_are_asked(entries: usize, begins: fn(&Rc<Machine>), eight: fn(&Rc<Machine>)) {
     let mut met = 0;
     for moment in 0..30 {
@@ -411,7 +410,7 @@ fn two_simultaneous_requesters_share_a_word_and_no_entry() {
     for moment in 0..12 {
         let machine = Machine::new(12, 4);
         let other = machine.clone();
-        // CPU 4 begins where CPU 8 does.
+        // CPU 4 begins at the same point as CPU 8.
         interleave::after(moment, move || other.rar.request(4, [4, 0, 0, 0], &mask(&[2]), &other));
         asks(&machine);
         interleave::never();
@@ -432,7 +431,7 @@ fn a_refusal_is_taken_away_while_somebody_else_asks() {
         word.fetch_add_full(change);
     };
     let waits = |machine: &Rc<Machine>| {
-        // It asks again; what it is asked for then comes at once.
+        // It asks again; this request is answered at once.
         let answers = machine.clone();
         let mut polls = 0;
         BUSY.set(Some(Box::new(move || {

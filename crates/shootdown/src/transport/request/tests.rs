@@ -1,4 +1,4 @@
-//! A queue between whose operations others push, claim and take, at every moment.
+//! A queue, with other CPUs that push, claim and take between its operations, at every point.
 
 use super::*;
 use crate::testing::interleave::{self, Meddling};
@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 type Meddled = Request<Meddling>;
 
-/// Moments at which somebody else comes in.
+/// Points at which another CPU intervenes.
 const MOMENTS: u32 = 10;
 
 fn queue() -> &'static Queue<Meddling> {
@@ -49,7 +49,7 @@ fn the_first_in_an_empty_queue_needs_an_interrupt_and_all_are_taken_once() {
                 assert_eq!(queue.put(3, request()), None);
             }
             let mut all: Vec<_> = requests.iter().map(|request| core::ptr::from_ref(*request)).collect();
-            // From the lowest slot on.
+            // From the lowest slot.
             all.rotate_left(if count == QUEUE_SLOTS { 61 } else { 0 });
             assert_eq!(taken(queue), all);
             assert_eq!(taken(queue), []);
@@ -157,7 +157,7 @@ fn a_request_is_taken_back_by_its_requester_or_taken_by_its_target_and_never_bot
             "at operation {moment}: served {served}, cancelled {cancelled}"
         );
     }
-    // The other way round: the target takes while the requester cancels.
+    // The reverse: the target takes while the requester cancels.
     for moment in 0..3 {
         let (queue, mine) = (queue(), request());
         let (slot, _) = put(queue, mine);
@@ -189,7 +189,7 @@ fn a_request_of_somebody_else_in_the_same_slot_is_not_taken_back() {
 fn a_slot_that_is_taken_is_not_written() {
     let queue = queue();
     let writes = || queue.slots.0.iter().map(|slot| slot.writes()).sum::<u32>();
-    // CPU 3 finds its own slot ready, and the next one claimed by somebody who has not said so yet.
+    // CPU 3 finds its own slot ready, and the next one claimed but not published yet.
     assert_eq!(put(queue, request()), (3, true));
     assert_eq!(queue.claim(4, TAKEN_BACK), Some(4));
     let before = writes();

@@ -1,4 +1,4 @@
-//! Unmaps that are deferred, epochs, ticks that stop and go on.
+//! Deferred unmaps, epochs, and ticks that stop and resume.
 
 use super::{Thing, at_each_operation, designs, leaked, on_cpu_0};
 use crate::caches;
@@ -14,7 +14,7 @@ fn tick_everywhere(play: &Play) {
     idle.for_each(|cpu| on(cpu, || play.engine.tick()));
 }
 
-/// Everybody ticks in three epochs, and CPU 0 frees what is over.
+/// Every CPU ticks in three epochs, and CPU 0 frees what is over.
 fn epochs_go_by(play: &'static Play) {
     for _ in 0..3 {
         tick_everywhere(play);
@@ -31,7 +31,7 @@ fn others_run(play: &'static Play) {
     (1..CPUS).for_each(|cpu| on(cpu, || play.enter(0)));
 }
 
-/// Of what nobody has withdrawn; where it may, it promotes.
+/// Flushes pages that were not withdrawn, so that it may promote.
 fn flushes(play: &'static Play) {
     for _ in 0..3 {
         on(2, || {
@@ -42,8 +42,8 @@ fn flushes(play: &'static Play) {
     }
 }
 
-/// CPU 1 comes back to space 0 and has ticks. No frames are counted that nobody keeps: each CPU may keep as many as
-/// ever.
+/// CPU 1 returns to space 0 and resumes its ticks. No frame is still counted as deferred: each CPU may defer the full
+/// number.
 fn nothing_is_kept(play: &'static Play) {
     on(1, || {
         play.engine.tick_resumes();
@@ -80,7 +80,7 @@ const OF_OTHERS: [Thing; 5] = [
     ("flushes", flushes),
 ];
 
-/// After `before`, each of those comes in on each of these.
+/// After `before`, each of those actions interrupts each of these.
 fn nothing_is_freed_early(before: fn(&'static Play)) {
     for (name, design) in designs(|design| design.policy.free == Free::Deferred) {
         for (outer, one) in OF_CPU_1 {
@@ -167,7 +167,7 @@ fn no_unmap_is_over_early_where_ticks_have_stopped() {
     nothing_is_freed_early(|play| on(1, || play.engine.tick_stops()));
 }
 
-/// CPU 0 withdraws page 0 and leaves its frame to ticks, if it may.
+/// CPU 0 withdraws page 0 and defers its frame, if it may.
 fn unmaps_later(play: &Play) -> (Unmapped, Withdrawn) {
     on(0, || {
         let names = play.withdraw(Root(1), 0..1, false);
@@ -185,8 +185,8 @@ fn unmapped_later(play: &Play) -> Deferral {
 const PER_CPU: fn(&Design) -> bool =
     |design| design.policy.free == Free::Deferred && design.policy.tags == Tags::PerCpu;
 
-/// CPU 1 has come back, and begins the epoch that an unmap on CPU 0 waits for; CPU 2, which knows of neither, looks
-/// what is over.
+/// CPU 1 has returned, and begins the epoch that an unmap on CPU 0 waits for. CPU 2, which has seen neither, checks
+/// which epochs are over.
 #[test]
 fn a_cpu_that_has_come_back_from_laziness_is_waited_for() {
     for (name, design) in designs(PER_CPU) {
@@ -222,8 +222,8 @@ fn a_cpu_that_has_come_back_from_laziness_is_waited_for() {
     }
 }
 
-/// CPU 2 begins an epoch, CPU 1 takes ticks again, and says that it has flushed for it: an unmap on CPU 0 that no
-/// longer finds CPU 1 without ticks waits for the epoch after that.
+/// CPU 2 begins an epoch. CPU 1 resumes ticks, and reports that it has flushed for that epoch. An unmap on CPU 0 that
+/// no longer finds CPU 1 without ticks waits for the following epoch.
 #[test]
 fn a_cpu_that_takes_ticks_again_is_waited_for() {
     for (name, design) in designs(PER_CPU) {
@@ -259,8 +259,8 @@ fn a_cpu_that_takes_ticks_again_is_waited_for() {
     }
 }
 
-/// CPU 0, which runs nothing, has found the space on tags of each CPU's own; then CPU 2 promotes it, and both that run
-/// it fill what CPU 0 has withdrawn under the new tag. No tick flushes that.
+/// CPU 0, which runs nothing, has found the space on per-CPU tags. Then CPU 2 promotes it, and both CPUs that run it
+/// fill what CPU 0 has withdrawn under the new tag. No tick flushes that.
 #[test]
 fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
     let promotes = |design: &Design| design.policy.free == Free::Deferred && design.policy.tags.promote_at().is_some();
@@ -290,8 +290,8 @@ fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
     }
 }
 
-/// CPU 0 looks, CPU 2 frees: what CPU 1 did before it ticked, it knows from CPU 0. At the same time CPU 1 begins the
-/// next epoch.
+/// CPU 0 checks, CPU 2 frees: CPU 2 learns from CPU 0 what CPU 1 did before it ticked. At the same time CPU 1 begins
+/// the next epoch.
 #[test]
 fn a_deferral_that_is_over_is_over_for_each_cpu_that_learns_of_it() {
     for (name, design) in designs(PER_CPU) {

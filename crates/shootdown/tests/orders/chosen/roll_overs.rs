@@ -1,4 +1,4 @@
-//! Roll-overs: switches that others come in on, and the other way round.
+//! Roll-overs: they interrupt switches, and switches interrupt them.
 
 use super::{at_each_operation, designs};
 use crate::meddling;
@@ -6,7 +6,7 @@ use crate::play::Play;
 use crate::world::{engine, on};
 use shootdown::Tags;
 
-/// Spaces, more than there are tags; the last of [`fill`] is number [`tags`] less one.
+/// Number of spaces, larger than the number of tags. The last space of [`fill`] is [`tags`] minus one.
 const SPACES: u64 = 8;
 
 fn tags(play: &Play) -> usize {
@@ -14,7 +14,7 @@ fn tags(play: &Play) -> usize {
     machine.tag_limit as usize - usize::from(machine.first_tag)
 }
 
-/// CPU 1 runs space 1, has run space 0, and may come back to it under its tag. Every other tag is another space's.
+/// CPU 1 runs space 1, has run space 0, and may return to it under its tag. Every other tag belongs to another space.
 fn fill(play: &'static Play) {
     (0..2).for_each(|space| on(1, || play.enter(space)));
     (2..tags(play)).for_each(|space| on(0, || play.enter(space)));
@@ -24,7 +24,7 @@ fn rolls_over(play: &'static Play) {
     (2..SPACES as usize).for_each(|space| on(0, || play.enter(space)));
 }
 
-/// Every space is run on CPU 2, and pages withdrawn: whoever runs it under another tag may use them still.
+/// CPU 2 runs every space and withdraws pages. A CPU that runs the space under another tag could still use them.
 fn everything_is_withdrawn(play: &'static Play) {
     (0..SPACES as usize).for_each(|space| {
         on(2, || {
@@ -73,7 +73,7 @@ fn no_cpu_runs_under_a_tag_that_a_roll_over_has_given_away() {
     }
 }
 
-/// CPU 1 takes a tag, and flushes everything, for there has been a roll-over; then CPU 0 takes one.
+/// CPU 1 takes a tag, and flushes everything because of a roll-over. Then CPU 0 takes one.
 #[test]
 fn what_is_done_under_the_lock_is_visible_to_its_next_holder() {
     for (name, design) in designs(|design| design.policy.tags == Tags::System) {

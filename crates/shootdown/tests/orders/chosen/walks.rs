@@ -1,4 +1,4 @@
-//! Walks, frees of tables, changes from registered to published walks, grace periods.
+//! Walks, frees of page-table pages, changes from registered to published walks, grace periods.
 
 use super::{at_each_operation, designs, leaked, on_cpu_0};
 use crate::caches::{self, LINK};
@@ -15,12 +15,12 @@ fn walked_by(walkers: Walkers) -> impl Iterator<Item = (&'static str, Design)> {
         .map(move |(name, design)| (name, Policy { walkers, ..design }.on(Machine::PCID)))
 }
 
-/// A walk on this CPU, which goes on.
+/// Starts a walk on this CPU that does not end yet.
 fn walk_begins(play: &'static Play) {
     meddling::walk(play, 0, false);
 }
 
-/// CPU 0 unlinks the table of space 0, for which a grace period begins; from when on the link is gone.
+/// CPU 0 unlinks the table of space 0 and begins a grace period. Returns it, and the version without the link.
 fn unlinked(play: &Play) -> (Grace, u64) {
     on(0, || {
         let link = (play.space(0).root().0, LINK);
@@ -39,7 +39,7 @@ fn freed_if_over(play: &Play, (grace, unlinked): (Grace, u64), over: GracesOver)
     }
 }
 
-/// CPU 1 comes online and walks, CPU 0 unlinks the table: all that CPU 2, which looks what is over, may not know of.
+/// CPU 1 comes online and walks; CPU 0 unlinks the table. CPU 2, which checks the grace periods, may have seen neither.
 #[test]
 fn a_walk_of_a_cpu_that_was_off_is_waited_for() {
     for (name, design) in walked_by(Walkers::GracePeriod) {
@@ -72,7 +72,7 @@ fn a_walk_of_a_cpu_that_was_off_is_waited_for() {
     }
 }
 
-/// CPU 0 unlinks the table while CPU 1 ticks, which then walks.
+/// CPU 0 unlinks the table while CPU 1 ticks. CPU 1 then walks.
 #[test]
 fn a_walk_after_a_tick_does_not_find_what_was_unlinked_before() {
     for (name, design) in walked_by(Walkers::GracePeriod) {
@@ -99,7 +99,7 @@ fn a_walk_after_a_tick_does_not_find_what_was_unlinked_before() {
     }
 }
 
-/// Several periods go by while CPU 1 asks for one; then CPU 2 walks what CPU 0 unlinks.
+/// Several periods pass while CPU 1 requests one. Then CPU 2 walks what CPU 0 unlinks.
 #[test]
 fn periods_are_never_asked_for_again() {
     for (name, design) in walked_by(Walkers::GracePeriod) {
@@ -132,7 +132,7 @@ fn periods_are_never_asked_for_again() {
     }
 }
 
-/// CPU 1 frees the table, `ns` later, which finds that CPU 2 has walked.
+/// CPU 1 frees the table `ns` later, and finds that CPU 2 has walked.
 fn free_finds_a_walker(play: &'static Play, ns: u64) {
     let clock = &play.engine.kernel().now;
     clock.set(clock.get() + ns);
@@ -140,7 +140,7 @@ fn free_finds_a_walker(play: &'static Play, ns: u64) {
     on(1, || play.free_tables_now(0));
 }
 
-/// Frees enough, but one, to go over to published walks.
+/// All but one of the frees that it takes to change to published walks.
 fn frees_find_a_walker(play: &'static Play) {
     (0..15).for_each(|_| free_finds_a_walker(play, 10));
     on(2, || drop(play.engine.walk(play.space(0))));
@@ -178,8 +178,7 @@ fn a_walk_during_a_change_of_mode_is_found_or_known_to_be_over() {
     }
 }
 
-/// Frees have become rare, and walks go over to registrations again. Here by posts, which are waited for by their
-/// token.
+/// Frees have become rare, and walks change back to registrations. Here by posts, which are waited for by their token.
 #[test]
 fn a_published_walk_is_waited_for_while_the_mode_changes_back() {
     let design = Policy {
@@ -229,7 +228,7 @@ fn a_cpu_that_comes_online_while_walks_go_over_walks_as_others_do() {
     }
 }
 
-/// A free that finds walks published, and nothing to invalidate by interrupts, waits for the walk all the same.
+/// A free that finds walks published, and nothing to invalidate by interrupts, still waits for the walk.
 #[test]
 fn a_walk_under_way_is_waited_for_wherever_it_is_found() {
     use Walkers::{GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};

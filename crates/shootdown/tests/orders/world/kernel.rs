@@ -1,22 +1,21 @@
-//! The kernel of that world, and what its machine can broadcast.
+//! The kernel of the simulation, and what its machine can broadcast.
 
 use super::*;
 
-/// What the machine can broadcast.
+/// The broadcast hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broadcasts {
     None,
     /// To every CPU.
     Everywhere,
-    /// To the CPUs that are named; a page under one tag only.
+    /// Only to the named CPUs; a page under one tag only.
     Aimed,
 }
 
 impl Broadcasts {
     pub const ALL: [Broadcasts; 3] = [Broadcasts::Everywhere, Broadcasts::Aimed, Broadcasts::None];
 
-    /// Whether a machine that broadcasts so may be one for that design: those whose invalidations are in want of help
-    /// broadcast to all.
+    /// Whether this hardware fits the design: processors with broadcast errata broadcast to all CPUs.
     pub fn fits(self, design: &Design) -> bool {
         self != Broadcasts::Aimed || design.machine.errata == shootdown::Errata::NONE
     }
@@ -28,18 +27,18 @@ impl From<bool> for Broadcasts {
     }
 }
 
-/// The kernel's hooks; each asserts what must have come before it.
+/// The kernel's hooks. Each asserts what must have preceded it.
 pub struct Minding {
     pub broadcasts: Broadcasts,
     pub now: Cell<u64>,
-    /// Broadcasts that were issued and not synchronised, by CPU; and which CPUs those of each reach, a bit each.
+    /// CPUs with broadcasts issued and not synchronised; and the CPUs that those of each reach, one bit each.
     under_way: Cell<u64>,
     reached: Cell<[u64; CPUS]>,
-    /// Local invalidations that were issued and not synchronised, by CPU.
+    /// CPUs with local invalidations issued and not synchronised.
     local_under_way: Cell<u64>,
     pins: Cell<u32>,
     pub work: Cell<Work>,
-    /// What whoever invalidates uses.
+    /// Memory that the invalidating CPU uses.
     pub touched: RefCell<Memory>,
 }
 
@@ -63,7 +62,7 @@ impl Minding {
         self.work.set(work);
     }
 
-    /// A broadcast that reaches `cpus`, a bit each.
+    /// A broadcast that reaches `cpus`, one bit each.
     fn broadcast_on(&self, cpus: u64, what: Broadcast) {
         tables_are_published("a broadcast");
         assert_ne!(self.broadcasts, Broadcasts::None, "there are no broadcasts");
@@ -93,7 +92,7 @@ impl Minding {
         caches::with(|caches| caches.broadcast(what, cpus));
     }
 
-    /// Nothing is left half done.
+    /// Asserts that nothing is left incomplete.
     pub fn is_settled(&self) {
         assert_eq!(self.pins.get(), 0, "somebody is still pinned");
         assert_eq!(self.under_way.get(), 0, "a broadcast was not synchronised");
@@ -112,7 +111,7 @@ impl Minding {
 // SAFETY: each test uses its kernel from one thread.
 unsafe impl Sync for Minding {}
 
-// SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
+// SAFETY: one thread, which selects the CPU; the caches of the test are the subject of its checks.
 unsafe impl Kernel<1> for &Minding {
     const PREEMPTIBLE: bool = true;
     type Facade = Strict;
@@ -207,7 +206,7 @@ unsafe impl Kernel<1> for &Minding {
         let mut reached = self.reached.get();
         let cpus = std::mem::take(&mut reached[HERE.get()]);
         self.reached.set(reached);
-        // What used the old translations is over, on every CPU that was reached.
+        // Uses of the old translations are over, on every CPU that was reached.
         clocks::synchronise(cpus);
         caches::with(caches::Caches::broadcast_sync);
     }
