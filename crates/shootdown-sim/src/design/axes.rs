@@ -1,4 +1,4 @@
-//! Every axis of a design by name: the one table from `design.NAME` to what reads and writes the setting.
+//! Every axis of a design by name: the table that maps `design.NAME` to the setting's accessors.
 //!
 //! A new axis, or a new value of one, is an entry here; the command line, sweeps and `list` take their names from this
 //! table.
@@ -6,7 +6,7 @@
 use super::setting::{Choice, Setting, Values};
 use shootdown::{Ack, Departure, Design, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, Wait, Walkers};
 
-/// Where an axis is read: in words, and as a test of a design.
+/// Where an axis is read: a description, and a predicate on designs.
 pub type Place = (&'static str, fn(&Design) -> bool);
 
 /// An axis of a design, or one of its numbers.
@@ -18,7 +18,7 @@ pub struct Axis {
     pub values: Values,
     /// One line about it, unit included.
     pub about: &'static str,
-    /// Where it is read, if not under every design.
+    /// Designs that read it, if not all do.
     pub read: Option<Place>,
     /// Reads it.
     pub(super) get: fn(&Design) -> Setting,
@@ -32,7 +32,7 @@ impl PartialEq for Axis {
     }
 }
 
-/// An axis of plain words, each a variant of an enumeration.
+/// An axis whose values are words, each a variant of an enumeration.
 macro_rules! words {
     ($path:literal, $field:ident: $type:ident { $($word:literal => $variant:ident),+ }, $read:expr, $about:literal) => {
         Axis {
@@ -42,7 +42,7 @@ macro_rules! words {
             read: $read,
             get: |design| match design.policy.$field {
                 $($type::$variant => Setting::word($word),)+
-                // Not offered: the unsound and the meaningless.
+                // Not offered: unsound and meaningless combinations.
                 _ => Setting::word("none"),
             },
             set: |design, setting| match setting.word {

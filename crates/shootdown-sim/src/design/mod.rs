@@ -1,5 +1,5 @@
-//! Designs as a run can change them: every axis by name, the values that a run was given, and whether a machine can run
-//! the result.
+//! How a run changes a design: every axis by name, the values that a run was given, and whether a machine can run the
+//! result.
 //!
 //! [`axes`] is the table of axes, [`setting`] how values are written and checked.
 
@@ -16,17 +16,16 @@ use crate::run::DesignEntry;
 use crate::setup::{fit_design, needed_errata, workarounds};
 use shootdown::{Design, Reach, Tags, USER_HALF};
 
-/// What every path of an axis begins with; nothing in a machine model does.
+/// Prefix of every axis's path; no path of a machine model has it.
 pub const PREFIX: &str = "design.";
 
 impl DesignEntry {
-    /// Whether settings apply to it: to every design that invalidates. `ideal` and `none` are limits, and stay as they
-    /// are.
+    /// Whether settings apply to it. They apply to every design that invalidates; `ideal` and `none` are fixed limits.
     pub fn takes_settings(&self) -> bool {
         self.design.policy.reach != Reach::None
     }
 
-    /// The design as it is run on `model`: as the machine allows, with `settings`.
+    /// The design as it runs on `model`: limited to the machine's features, with `settings`.
     ///
     /// # Errors
     /// One line naming the setting that does not fit the machine or the others, and the remedy.
@@ -70,7 +69,7 @@ impl DesignEntry {
     }
 }
 
-/// What the hardware has to have.
+/// Hardware features that the design requires.
 fn check_machine(design: &Design, preset: &Design, settings: &Settings, model: &Model) -> Result<(), String> {
     let (name, needed) = (&model.name, needed_errata(model));
     if settings.given("design.reach").is_some() && design.policy.reach == Reach::Broadcast && !model.broadcasts() {
@@ -115,7 +114,7 @@ fn check_machine(design: &Design, preset: &Design, settings: &Settings, model: &
     Ok(())
 }
 
-/// What the engine asserts of tags when it is built.
+/// Conditions on tags that the engine asserts when it is built.
 fn check_tags(name: &str, design: &Design, model: &Model) -> Result<(), String> {
     let end = match design.machine.split {
         true => design.machine.tag_limit.min(USER_HALF.into()),

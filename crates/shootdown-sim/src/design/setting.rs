@@ -4,14 +4,14 @@ use super::axes::{AXES, Axis, axis};
 use shootdown::Design;
 use std::fmt;
 
-/// A value: one of an axis's words, with its number where it takes one; or a number.
+/// A value: one of an axis's words, with a number if the word takes one; or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// Empty where it is a number.
+    /// Empty for a plain number.
     pub(super) word: &'static str,
-    /// 0 where the word takes none.
+    /// 0 if the word takes no number.
     pub(super) number: u64,
-    /// Whether the number is part of it.
+    /// Whether the value has a number.
     numbered: bool,
 }
 
@@ -34,18 +34,18 @@ impl Setting {
         }
     }
 
-    /// A number alone.
+    /// A plain number.
     pub(super) const fn number(number: u64) -> Self {
         Self::with("", number)
     }
 
-    /// The number, where it is nothing else.
+    /// The number, if the value is a plain number.
     pub fn as_number(&self) -> Option<u64> {
         self.word.is_empty().then_some(self.number)
     }
 }
 
-/// As it is read back.
+/// The form that parses back to the same value.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.word, self.numbered) {
@@ -61,7 +61,7 @@ impl fmt::Display for Setting {
 pub struct Choice {
     /// The word.
     pub word: &'static str,
-    /// Name, least and most of the number that follows it after a colon, if one does.
+    /// Name, least and most of the number that follows it after a colon, if any.
     pub argument: Option<(&'static str, u64, u64)>,
 }
 
@@ -89,13 +89,13 @@ pub enum Values {
         least: u64,
         /// Largest.
         most: u64,
-        /// Whether only powers of two are taken.
+        /// Whether only powers of two are accepted.
         power_of_two: bool,
     },
 }
 
 impl Values {
-    /// The value that `text` stands for, if it is one of these.
+    /// The value that `text` stands for, if the axis takes it.
     fn read(&self, text: &str) -> Option<Setting> {
         match *self {
             Values::Numbers {
@@ -137,7 +137,7 @@ fn whole(text: &str) -> Option<u64> {
     })
 }
 
-/// What may be given, for error messages and lists.
+/// The accepted values, for error messages and lists.
 impl fmt::Display for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -181,12 +181,12 @@ impl Axis {
     }
 }
 
-/// Values given to axes; the others are as the design says.
+/// Values given to axes; other axes keep the design's values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings(Vec<(&'static Axis, Setting)>);
 
 impl Settings {
-    /// The same with the axis at `path` set to what `text` says, in place of an earlier value.
+    /// The same with the axis at `path` set to `text`; an earlier value is replaced.
     ///
     /// # Errors
     /// One line that names the axes, or the values that the axis takes.
@@ -206,12 +206,12 @@ impl Settings {
         Ok(given)
     }
 
-    /// Whether nothing is given.
+    /// Whether no value is given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is given, in the order given.
+    /// The values given, in the order given.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Axis, Setting)> + '_ {
         self.0.iter().copied()
     }

@@ -39,7 +39,7 @@ fn samples(axis: &Axis) -> Vec<String> {
 
 #[test]
 fn every_field_of_a_design_has_an_axis() {
-    // A field that is added fails to compile here, and then wants an entry in the table.
+    // A new field fails to compile here; add it to the table too.
     let Design {
         policy:
             Policy {
@@ -251,7 +251,7 @@ fn limits_stay_as_they_are_and_what_is_not_read_is_said() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Any settings either are refused in one line or run, and nothing stale is used: no combination reaches the
+    /// Any settings are either refused with one line, or run without a stale access: no combination reaches the
     /// engine's own assertions.
     #[test]
     fn any_settings_run_or_are_refused(
@@ -298,7 +298,7 @@ fn messages_and_conditions_name_axes_that_can_be_set() {
         .filter_map(|axis| axis.read)
         .map(|(words, _)| words.to_string());
     let sources = [include_str!("mod.rs"), include_str!("setting.rs")];
-    // A message is a string literal; what stands outside of one is code.
+    // Messages are string literals; the rest is code.
     let messages = sources
         .iter()
         .flat_map(|source| source.split('"').skip(1).step_by(2))
@@ -307,7 +307,7 @@ fn messages_and_conditions_name_axes_that_can_be_set() {
     for text in conditions.chain(messages) {
         for path in named(&text) {
             seen += 1;
-            // What ends in a dot is completed by the message.
+            // A name that ends in a dot is completed by the message.
             let is_set = |axis: &Axis| axis.path == path || path.ends_with('.') && axis.path.starts_with(&path);
             assert!(AXES.iter().any(is_set), "`{path}` in: {text}");
         }

@@ -1,8 +1,8 @@
-//! AArch64: TLBI, DSB and ISB with their scopes, break-before-make, and processors that do not do as they should.
+//! AArch64: TLBI, DSB and ISB with their scopes, break-before-make, and processors with errata.
 //!
 //! Owns when an invalidation is complete: local TLBI at a DSB of the same CPU, inner-shareable TLBI at an
-//! inner-shareable DSB of the CPU that issued it. Until then both may have taken effect or not. A DSB also publishes
-//! table writes; a DMB or an atomic operation does not order a TLBI. `deferred.rs` carries out.
+//! inner-shareable DSB of the CPU that issued it. Until then either may have taken effect or not. A DSB also publishes
+//! table writes; a DMB or an atomic operation does not order a TLBI. `deferred.rs` carries the invalidations out.
 
 use super::broadcast::Outstanding;
 use super::deferred::{Asked, Late, WrittenRoot};
@@ -12,20 +12,20 @@ use super::violation::Rule;
 use super::{HardwareFault, Hw, Isa, mix};
 use shootdown::{Broadcast, Local};
 
-/// What an AArch64 machine is like, beyond what every machine has.
+/// AArch64 properties of a machine, beyond those that every machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aarch64 {
     /// Range operations (FEAT_TLBIRANGE): a broadcast of many pages is a few instructions.
     pub range: bool,
     /// A store barrier (DSB ISHST) also waits for invalidations broadcast earlier by the same CPU, as on many cores.
     pub store_barrier_drains: bool,
-    /// A store barrier with nothing to wait for, cycles.
+    /// Cost of a store barrier with nothing to wait for, cycles.
     pub store_barrier: u32,
-    /// A local DSB with its ISB behind local invalidations, cycles.
+    /// Cost of a local DSB and its ISB after local invalidations, cycles.
     pub local_barrier: u32,
-    /// What every further CPU that has broadcasts under way adds to a synchronisation, cycles.
+    /// Added cost of a synchronisation for every further CPU that has broadcasts in progress, cycles.
     pub sync_per_cpu: u32,
-    /// What is wrong with it.
+    /// Its erratum.
     pub errata: ArmErrata,
 }
 
@@ -107,8 +107,9 @@ impl Hw {
         Ok(cost)
     }
 
-    /// DSB for stores. Inner shareable (ISHST): table writes of this CPU, and those of others that it may have read,
-    /// are seen by every walker before what it invalidates from here on. Local (NSHST): its own are, by its own walker.
+    /// DSB for stores. Inner shareable (ISHST): every walker sees the table writes of this CPU, and those of others
+    /// that it may have read, before later invalidations take effect. Local (NSHST): this CPU's own walker sees its own
+    /// table writes.
     pub fn dsb_stores(&mut self, cpu: usize, scope: Scope) {
         match scope {
             Scope::Local => self.published_here(cpu),
@@ -120,7 +121,7 @@ impl Hw {
     }
 
     /// DSB for loads and stores: publishes table writes to the walkers that `scope` covers, completes the invalidations
-    /// of this CPU that it covers, and waits for the walks of this CPU that are under way.
+    /// of this CPU that it covers, and waits for walks in progress on this CPU.
     pub fn dsb(&mut self, cpu: usize, scope: Scope, now: u64) {
         match scope {
             Scope::Local => self.published_here(cpu),
@@ -151,7 +152,7 @@ impl Hw {
         self.synchronised(cpu);
     }
 
-    /// Writes the root register without an ISB: until [`isb`](Hw::isb) the old or the new one is in use.
+    /// Writes the root register without an ISB: until [`isb`](Hw::isb) either the old or the new one is in use.
     pub fn write_root(&mut self, cpu: usize, root: u32, tag: u16, space: u32) {
         if let Some(later) = &mut self.later {
             later.cpus[cpu].root = Some(WrittenRoot { root, tag, space });
@@ -159,12 +160,12 @@ impl Hw {
         }
     }
 
-    /// ISB: what this CPU executes from here on sees the root that it wrote.
+    /// ISB: later instructions of this CPU use the root that it wrote.
     pub fn isb(&mut self, cpu: usize, now: u64) {
         self.root_takes_effect(cpu, now);
     }
 
-    /// The CPU takes an exception: a synchronisation of its context.
+    /// The CPU takes an exception, which synchronises its context.
     #[inline]
     pub fn exception_taken(&mut self, cpu: usize, now: u64) {
         if self.later.is_some() {
@@ -181,18 +182,19 @@ impl Hw {
         }
     }
 
-    /// Whether an invalidation has no effect: the erratum that a second one makes good.
+    /// Whether an invalidation has no effect, by the erratum that requires a second one.
     fn loses(&mut self, cpu: usize, what: Asked) -> bool {
         self.errata().repeat && !self.asks_again(cpu, what) && self.random() & 3 == 0
     }
 
-    /// Whether a CPU may be in the middle of accesses to user addresses: a lazy one has taken an exception since.
+    /// Whether a CPU may be in the middle of accesses to user addresses. A CPU in lazy TLB mode has taken an exception
+    /// since.
     fn is_in_user_code(&self, cpu: usize) -> bool {
         let c = &self.cpus[cpu];
         c.online && !c.booting && !c.lazy
     }
 
-    /// Completes a broadcast on every CPU but the one that is spared, where it takes effect later.
+    /// Completes a broadcast on every CPU except the spared one, where it takes effect later.
     fn apply_but_for(&mut self, op: Outstanding, now: u64) {
         for cpu in (0..self.config.cpus).filter(|&cpu| cpu != op.spared as usize) {
             self.broadcast_on(cpu, op.what, op.seq);
@@ -212,9 +214,9 @@ impl Hw {
         self.cpus[op.spared as usize].next_due = 0;
     }
 
-    /// Break before make: an entry that maps something goes to something else, to another size, or from global to not
-    /// global or back, through "not mapped" and a completed flush, whichever CPUs store the two. `entry` is at `va`;
-    /// `slot` is its page, where it is a leaf.
+    /// Break before make. An entry that maps something must become "not mapped", with a completed flush, before it maps
+    /// another address, another size, or changes between global and not global. This holds whichever CPUs store the
+    /// two. `entry` is at `va`; `slot` is its page, where it is a leaf.
     #[inline]
     pub(super) fn check_break_before_make(&mut self, va: u64, change: Change, issued: Stamp, now: u64) {
         if matches!(self.config.isa, Isa::Aarch64(_)) {
@@ -228,7 +230,7 @@ impl Hw {
             return;
         }
         let why = if old.is_present() {
-            // Rights may change in place, and so may what software or the walker keeps there.
+            // Rights may change in place; so may bits for software or the walker.
             let global = |entry: Entry| entry.has(Entry::GLOBAL);
             let same = leaf.0 == leaf.1 && old.frame() == new.frame() && global(old) == global(new);
             (!same).then(|| format!("{old:?} became {new:?} at once"))

@@ -1,10 +1,10 @@
-//! Broadcast invalidation: INVLPGB, which every CPU carries out at a time of its own, and TLBSYNC, which waits for
-//! those of its issuer.
+//! Broadcast invalidation: INVLPGB, which each CPU carries out with its own delay, and TLBSYNC, which waits for its
+//! issuer's operations.
 //!
-//! An operation waits in a short list. A CPU that uses its TLB carries out those that are due for it (a seeded delay
-//! after the issue). [`Hw::sync_done`] makes the issuer's operations true everywhere: every entry filled before the
-//! issue goes, and what was filled since then from withdrawn tables (`under_way.rs`); other younger ones may stay.
-//! Holders are found through the ledger's counts, not by asking all.
+//! An operation waits in a short list. A CPU that uses its TLB carries out the operations that are due for it (a seeded
+//! delay after the issue). [`Hw::sync_done`] completes the issuer's operations everywhere. It drops every entry filled
+//! before the issue, and later fills from withdrawn tables (`under_way.rs`); other younger entries may stay. Holders
+//! are found through the ledger's counts, not by visiting all CPUs.
 
 use super::cpu::HardwareFault;
 use super::invalidate::Of;
@@ -51,11 +51,11 @@ pub(super) struct Outstanding {
     pub(super) seq: u64,
     /// Time of the issue, cycles.
     at: u64,
-    /// Latest time of issue of this and every operation before it in the list, so that it never falls along the list
+    /// Latest issue time of this operation and of all before it in the list. It never decreases along the list,
     /// although the clocks of CPUs differ.
     latest: u64,
     pub(super) what: Broadcast,
-    /// The CPU on which it takes effect late, by an erratum.
+    /// The CPU on which it takes effect late (erratum).
     pub(super) spared: u32,
 }
 
@@ -64,18 +64,18 @@ impl Outstanding {
     pub(super) const NOBODY: u32 = u32::MAX;
 }
 
-/// Who may hold entries under a tag.
+/// CPUs that may hold entries under a tag.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TagUsers {
     cpus: Vec<u64>,
     spaces: Vec<u32>,
 }
 
-/// Operations kept before those that have reached every CPU anyway are retired without a sync.
+/// Operations kept before those that have reached every CPU are retired without a sync.
 const LONGEST: usize = 256;
 
 impl Hw {
-    /// Issues a broadcast. Asynchronous: other CPUs, and this one, may use what it names until
+    /// Issues a broadcast. Asynchronous: other CPUs, and this one, may use the named translations until
     /// [`sync_done`](Hw::sync_done) *on this CPU*. Returns the cost of issuing, in cycles.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Hw {
         Ok(self.config.costs.broadcast_issue)
     }
 
-    /// The time, in cycles and not before `now`, at which everything this CPU has broadcast has reached every CPU.
+    /// The time, in cycles and not before `now`, at which all broadcasts of this CPU have reached every CPU.
     pub fn sync_ready_at(&self, cpu: usize, now: u64) -> u64 {
         let latest = self
             .outstanding
@@ -127,7 +127,7 @@ impl Hw {
         latest.map_or(now, |at| now.max(at + self.longest_delay()))
     }
 
-    /// TLBSYNC of this CPU completes: everything *it* has broadcast is done everywhere.
+    /// TLBSYNC of this CPU completes: all of *its* broadcasts are done everywhere.
     pub fn sync_done(&mut self, cpu: usize) {
         let mut i = 0;
         while let Some(&op) = self.outstanding.get(i) {
@@ -141,7 +141,7 @@ impl Hw {
         }
     }
 
-    /// The microcode of `cpu` carries out a remote action: complete there at once, whatever the CPU is doing.
+    /// The microcode of `cpu` carries out a remote action. It completes there at once, whatever the CPU's state.
     pub fn remote_action(&mut self, cpu: usize, what: Broadcast) {
         let seq = self.tick();
         let op = Outstanding {
@@ -165,7 +165,7 @@ impl Hw {
         costs.broadcast_min as u64 + costs.broadcast_spread as u64
     }
 
-    /// How many operations, from the front of the list on, were due on every CPU by `time`.
+    /// Number of operations at the front of the list that were due on every CPU by `time`.
     fn long_done(&self, time: u64) -> usize {
         let longest = self.longest_delay() + 1;
         self.outstanding.partition_point(|op| op.latest + longest <= time)
@@ -190,7 +190,7 @@ impl Hw {
         op.at + 1 + costs.broadcast_min as u64 + drawn % (costs.broadcast_spread as u64 + 1)
     }
 
-    /// Whether an operation can matter to a CPU as it is. What it holds under other tags may wait for the sync.
+    /// Whether an operation can matter to a CPU in its present state. Entries under other tags may wait for the sync.
     fn concerns(&self, op: &Outstanding, cpu: usize) -> bool {
         if op.spared == cpu as u32 || self.is_device(cpu) || self.wrong(Wrong::BroadcastOnlyAtSync) {
             return false;
@@ -201,7 +201,7 @@ impl Hw {
         }
     }
 
-    /// Carries out what is due on a CPU, and notes when to look again. Two compares when there is nothing to do.
+    /// Carries out due operations on a CPU, and records the next time to check. Two compares when nothing is due.
     #[inline]
     pub(super) fn look_at_broadcasts(&mut self, cpu: usize, now: u64) {
         let c = &self.cpus[cpu];
@@ -220,7 +220,7 @@ impl Hw {
         let seen = self.cpus[cpu].checked_seq;
         self.cpus[cpu].checked = checked.max(now);
         self.cpus[cpu].checked_seq = self.outstanding.back().map_or(seen, |op| op.seq);
-        // Those at the front were carried out here long ago, and only wait for their issuer's sync.
+        // Those at the front were carried out here earlier, and only wait for their issuer's sync.
         let done = self.long_done(checked.min(now));
         let done = done.min(self.outstanding.partition_point(|op| op.seq <= seen));
         debug_assert!(
@@ -351,7 +351,7 @@ impl Hw {
         }
     }
 
-    /// Drops the entries of one page filled before `before`, wherever the ledger counts copies of it.
+    /// Drops the entries of one page filled before `before`, on every CPU where the ledger counts copies.
     fn drop_everywhere(&mut self, va: u64, of: Of, before: u64, issuer: usize) {
         let va = canonical(va & VA_MASK);
         self.drop_held(0, va, of, before, issuer);
@@ -383,7 +383,7 @@ impl Hw {
         }
     }
 
-    /// Notes that a CPU has loaded a space under a tag.
+    /// Records that a CPU has loaded a space under a tag.
     pub(super) fn tag_used(&mut self, cpu: usize, tag: u16, space: u32) {
         let words = self.cpus.len().div_ceil(64);
         if let Some(word) = self.ledger.spaces[space as usize].cpus.get_mut(cpu / 64) {

@@ -1,6 +1,7 @@
-//! What a CPU has loaded, and its flush horizons: an entry is live while its fill is younger than all that concern it.
+//! The loaded root of a CPU, and its flush horizons: an entry is live while its fill is younger than all that concern
+//! it.
 //!
-//! Owns liveness and root loads. Does not touch tables; asks `oracle.rs` for the checks that a load needs.
+//! Owns liveness and root loads. Does not touch tables; `oracle.rs` does the checks that a load needs.
 
 use super::tlb::{At, Body, GLOBAL, key_tag};
 use super::{Hw, Isa, Wrong, psc};
@@ -15,7 +16,7 @@ pub enum HardwareFault {
     GeneralProtection,
 }
 
-/// Why the oracle looks at an entry.
+/// Why the oracle checks an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
     /// A withdrawal became binding (C1).
@@ -24,12 +25,12 @@ pub(super) enum Reason {
     Freed(u32, u32),
 }
 
-/// A tag on a CPU. All numbers are machine sequence numbers.
+/// State of a tag on a CPU. All numbers are machine sequence numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TagState {
     pub(super) flushed: u64,
     pub(super) psc_flushed: u64,
-    /// When the oracle last tolerated a stale entry under it because it could not be used; 0 never.
+    /// When the oracle last tolerated a stale entry under it because the CPU could not use it; 0: never.
     pub(super) tolerated: u64,
     /// The same for links to freed tables.
     pub(super) links_tolerated: u64,
@@ -37,7 +38,7 @@ pub(super) struct TagState {
     pub(super) space: u32,
 }
 
-/// Per-CPU tags are small numbers, with bit 11 set in a split pair.
+/// Per-CPU tags are small, with bit 11 set for the other half of a split pair.
 const DENSE: usize = 32;
 
 #[inline]
@@ -51,7 +52,7 @@ pub(super) struct Cpu {
     pub(super) floor: u64,
     pub(super) floor_global: u64,
     pub(super) floor_links: u64,
-    /// The machine version these are good for, and the time they are good until.
+    /// The machine version and the time up to which these are valid.
     pub(super) version: u64,
     pub(super) next_due: u64,
     pub(super) space: u32,
@@ -60,13 +61,14 @@ pub(super) struct Cpu {
     /// Runs kernel code only.
     pub(super) lazy: bool,
     pub(super) online: bool,
-    /// Between a root load or the end of laziness and `caught_up`: what it has under the tag is not judged unless used.
+    /// Between a root load, or the end of lazy TLB mode, and `caught_up`: entries under the tag are judged only when
+    /// used.
     pub(super) settling: bool,
-    /// In a handler that may have answered before it has invalidated, and touches no user address until `caught_up`.
+    /// In a handler that may have answered before it invalidates, and that touches no user address until `caught_up`.
     pub(super) answering: bool,
     /// Between coming online and `came_online`.
     pub(super) booting: bool,
-    /// A virtual CPU that the hypervisor has descheduled: it keeps what it has cached, and uses nothing.
+    /// A virtual CPU that the hypervisor has descheduled: it keeps its cached entries, and uses none.
     pub(super) descheduled: bool,
     pub(super) flushed_nonglobal: u64,
     pub(super) flushed_all: u64,
@@ -114,8 +116,8 @@ impl Cpu {
         }
     }
 
-    /// Off altogether: a CPU that goes off may still walk the tables of the space that it has loaded, until it has left
-    /// it (C3).
+    /// Fully offline. A CPU that goes offline may still walk the tables of the space that it has loaded, until it has
+    /// left that space (C3).
     #[inline]
     pub(super) fn is_off(&self) -> bool {
         !self.online && self.space == 0
@@ -185,7 +187,7 @@ impl Hw {
         (c.floor, c.floor_links, c.floor_global) = (floor, links, global);
     }
 
-    /// Whether the entry is still cached, as far as the CPU is concerned.
+    /// Whether the entry is still live on its CPU.
     pub(super) fn is_live(&self, cpu: usize, key: u64, body: &Body) -> bool {
         let floor = if key & GLOBAL != 0 {
             self.floor_global(cpu)
@@ -237,11 +239,11 @@ impl Hw {
         }
     }
 
-    /// Loads a root under a tag, for `space` (as the kernel understands it; the hardware only sees root and tag).
-    /// With `keep`, the tag's entries survive; on x86 without tags nothing non-global does. Returns the cost in cycles.
+    /// Loads a root under a tag, for `space` (as the kernel understands it; the hardware only sees root and tag). With
+    /// `keep`, the tag's entries survive; on x86 without tags no non-global entry survives. Returns the cost in cycles.
     ///
     /// The oracle then expects a [`caught_up`](Hw::caught_up) before the CPU touches user addresses; links to freed
-    /// tables are not granted that time, since the CPU may speculate through them at once.
+    /// tables are judged at once, since the CPU may speculate through them.
     ///
     /// # Errors
     /// [`HardwareFault::GeneralProtection`] for a tag that the machine does not have; nothing is loaded.
@@ -258,7 +260,7 @@ impl Hw {
         let seq = self.tick();
         let tagged = self.config.tags;
         let keep = keep && !self.wrong(Wrong::LoadFlushes);
-        // A space whose number another had before has been loaded by nobody, whatever the tag was used for.
+        // A space whose number was in use before has been loaded by no CPU, regardless of the tag's earlier use.
         let known = self.ledger.has_loaded(space, cpu);
         let c = &mut self.cpus[cpu];
         let (left, left_tag, left_space) = (std::mem::replace(&mut c.root, root), c.tag, c.space);
@@ -267,7 +269,7 @@ impl Hw {
         let state = c.tag_state_mut(tag);
         let new_user = state.space != space + 1 || !known;
         if new_user && state.space != 0 {
-            state.tolerated = seq; // C4: entries of another space may be left, `caught_up` looks.
+            state.tolerated = seq; // C4: entries of another space may be left; `caught_up` checks.
         }
         state.space = space + 1;
         let keeps = tagged || matches!(self.config.isa, Isa::Riscv64(_));
@@ -321,36 +323,36 @@ impl Hw {
         shootdown::Tag(self.cpus[cpu].tag)
     }
 
-    /// Whether the kernel has said that the CPU touches no user address for now.
+    /// Whether the kernel has declared that the CPU touches no user address.
     pub fn is_lazy(&self, cpu: usize) -> bool {
         self.cpus[cpu].lazy
     }
 
-    /// The CPU takes an interrupt whose handler may acknowledge before it invalidates, and promises to touch no user
-    /// address before [`caught_up`](Hw::caught_up), which is then expected. User translations that a completed request
-    /// forbids may stay cached meanwhile; using one is a violation all the same, and so are kernel addresses and links
-    /// to freed tables.
+    /// The CPU takes an interrupt whose handler may acknowledge before it invalidates. It promises to touch no user
+    /// address before [`caught_up`](Hw::caught_up), which must follow. User translations that a completed request
+    /// forbids may stay cached meanwhile. Using one is a violation, and so are stale kernel addresses and links to
+    /// freed tables.
     pub fn answers(&mut self, cpu: usize) {
         self.cpus[cpu].answering = true;
     }
 
-    /// The CPU goes off, or starts to come on. It touches neither user addresses nor dynamic kernel ones, and what it
-    /// has cached is not checked until [`came_online`](Hw::came_online); but links, which it may still walk on its own
-    /// accord, are until it loads the kernel's root.
+    /// The CPU goes offline, or starts to come online. It touches neither user addresses nor dynamic kernel ones, and
+    /// its cached translations are not checked until [`came_online`](Hw::came_online). Links are an exception: the CPU
+    /// may walk them speculatively, so they are checked until it loads the kernel's root.
     pub fn set_online(&mut self, cpu: usize, online: bool) {
         let c = &mut self.cpus[cpu];
         c.booting = online && (c.booting || !c.online);
         c.online = online;
     }
 
-    /// The hypervisor deschedules a virtual CPU: until [`entered`](Hw::entered) what it has cached stays, and is not
-    /// used.
+    /// The hypervisor deschedules a virtual CPU: until [`entered`](Hw::entered) its cached translations stay, and are
+    /// not used.
     pub fn deschedule(&mut self, cpu: usize) {
         self.cpus[cpu].descheduled = true;
     }
 
-    /// The virtual CPU runs again, after whatever flush the hypervisor owed it: nothing stale may be left that it can
-    /// use.
+    /// The virtual CPU runs again, after any pending flush by the hypervisor: it must hold no stale translation that it
+    /// can use.
     pub fn entered(&mut self, cpu: usize, now: u64) {
         let c = &mut self.cpus[cpu];
         c.descheduled = false;

@@ -1,13 +1,13 @@
-//! What AArch64 and RISC-V do later than x86: invalidations that are under way, table writes that walkers need not see
-//! yet, a root register written but not synchronised, and "not mapped" that is cached.
+//! Asynchronous operations of AArch64 and RISC-V: invalidations in progress, table writes that walkers need not see
+//! yet, a root register written but not synchronised, and cached "not mapped" results.
 //!
-//! Owns the per-CPU record of what is outstanding, and how one invalidation is carried out on one CPU. When each is
-//! complete is in `aarch64.rs` and `riscv64.rs`. On an x86 machine there is none of this: [`Hw::later`] is `None`.
+//! Owns the per-CPU record of outstanding operations, and how one invalidation is carried out on one CPU. `aarch64.rs`
+//! and `riscv64.rs` decide when each is complete. On an x86 machine there is none of this: [`Hw::later`] is `None`.
 //!
 //! A table write that was not published does not order an invalidation: the processor may carry the invalidation out
-//! first. That is modelled as it looks from outside: an invalidation that follows an unpublished withdrawal takes
-//! effect, half the time, at the moment when that store was issued, so that what was filled since then stays. What
-//! walks of other CPUs find meanwhile is in `unpublished.rs`.
+//! first. The model reproduces the visible effect. An invalidation that follows an unpublished withdrawal takes effect,
+//! half the time, when that store was issued, so that later fills stay. `unpublished.rs` models what walks of other
+//! CPUs find meanwhile.
 
 use super::invalidate::Of;
 use super::ledger::Stamp;
@@ -16,11 +16,11 @@ use super::{Hw, mix};
 use shootdown::{Broadcast, Local};
 use std::collections::VecDeque;
 
-/// A local invalidation under way.
+/// A local invalidation in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pending {
     pub(super) what: Local,
-    /// Sequence number of the issue: entries filled before it go at the latest when it completes.
+    /// Sequence number of the issue. Entries filled before it are dropped at the latest when it completes.
     pub(super) seq: u64,
     /// When it takes effect by itself, cycles.
     pub(super) due: u64,
@@ -43,14 +43,14 @@ pub(super) struct Late {
     pub(super) due: u64,
 }
 
-/// Any invalidation, to recognise a repeated one.
+/// Any invalidation, so that a repeated one can be recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     Here(Local),
     Everywhere(Broadcast),
 }
 
-/// How far table writes of a CPU are published to some walkers.
+/// Publication state of a CPU's table writes towards some walkers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Publication {
     /// The first withdrawal since it last published: sequence number and time of the store's issue.
@@ -74,32 +74,31 @@ impl Publication {
     }
 }
 
-/// A walk that was under way when the root that it began at was replaced.
+/// A walk in progress when its root was replaced.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OldWalk {
     pub(super) root: u32,
     pub(super) space: u32,
     pub(super) tag: u16,
-    /// Sequence number of the replacement: it may have read any link that was there then.
+    /// Sequence number of the replacement. The walk may have read any link that existed then.
     pub(super) since: u64,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct LaterCpu {
-    /// What it has not published to every walker.
+    /// Writes not published to every walker.
     everywhere: Publication,
-    /// What it has not published to its own walker.
+    /// Writes not published to its own walker.
     here: Publication,
     pub(super) local: Vec<Pending>,
     pub(super) root: Option<WrittenRoot>,
-    /// Walks by roots that it has replaced, which nothing has waited for.
+    /// Walks by replaced roots that no barrier has waited for.
     pub(super) old_walks: Vec<OldWalk>,
-    /// What it has asked for once, and in front of which of its synchronisations; for processors that must be asked
-    /// twice.
+    /// Invalidations issued once, with the number of the next synchronisation; for processors that need each twice.
     asked: VecDeque<(Asked, u64)>,
     /// Its synchronisations so far.
     syncs: u64,
-    /// Pages (number, tag) that it knows to be unmapped; oldest first.
+    /// Pages (number, tag) that it has cached as unmapped; oldest first.
     unmapped: VecDeque<(u64, u16)>,
 }
 
@@ -115,14 +114,14 @@ pub(super) struct Later {
 /// Cached "not mapped" of one CPU.
 const UNMAPPED: usize = 32;
 
-/// Single requests of one CPU that are remembered: more than are ever between one and its repetition.
+/// Number of single invalidations of one CPU that are remembered. More never lie between one and its repetition.
 const ASKED: usize = 1024;
 
-/// Longest time until a local invalidation takes effect by itself, cycles: far longer than a pipeline is deep, since
-/// nothing bounds it but the barrier.
+/// Longest time until a local invalidation takes effect by itself, cycles. Far longer than any pipeline, since only the
+/// barrier bounds it.
 pub(super) const LONGEST_LOCAL: u64 = 300;
 
-/// No store stays invisible for longer than this, cycles.
+/// Longest time that a store stays invisible, cycles.
 pub(super) const LONGEST_STORE: u64 = 2000;
 
 impl Later {
@@ -134,7 +133,7 @@ impl Later {
         })
     }
 
-    /// Whether the CPU that issued a store has not published it to every walker; and whether not even to its own.
+    /// Whether the issuing CPU has not published the store to every walker; and whether not even to its own.
     pub(super) fn unpublished_by(&self, issued: Stamp) -> (bool, bool) {
         let cpu = self.cpus.get(issued.cpu as usize);
         let unpublished = |of: Publication| of.published < issued.seq;
@@ -174,8 +173,8 @@ impl Hw {
         self.published_by_to_itself(cpu);
     }
 
-    /// The moment at which an invalidation took effect that was carried out before the table writes in front of it: one
-    /// on this CPU only, or on all.
+    /// The moment at which an invalidation took effect that the CPU carried out before the table writes that precede
+    /// it: an invalidation on this CPU only, or on all.
     pub(super) fn overtakes(&mut self, cpu: usize, only_here: bool, now: u64) -> Option<u64> {
         let cpu = &self.later.as_ref()?.cpus[cpu];
         let (seq, at) = if only_here {
@@ -186,8 +185,8 @@ impl Hw {
         (now < at + LONGEST_STORE && self.random() & 1 == 1).then_some(seq)
     }
 
-    /// The CPU takes an exception: what it invalidates from here on was not begun before. Its stores are no more
-    /// visible for that.
+    /// The CPU takes an exception: its later invalidations cannot have begun before. This does not make its stores
+    /// visible.
     pub(super) fn begins_anew(&mut self, cpu: usize) {
         if let Some(later) = &mut self.later {
             let cpu = &mut later.cpus[cpu];
@@ -218,7 +217,7 @@ impl Hw {
         }
     }
 
-    /// Carries out what is due on a CPU; returns when to look again.
+    /// Carries out due invalidations on a CPU; returns the next time to check.
     pub(super) fn carry_out_later(&mut self, cpu: usize, now: u64) -> u64 {
         let Some(later) = &mut self.later else { return u64::MAX };
         let mut next = u64::MAX;
@@ -258,7 +257,7 @@ impl Hw {
         next
     }
 
-    /// What came too late for its synchronisation takes effect on this CPU now.
+    /// An invalidation that missed its synchronisation takes effect on this CPU now.
     pub(super) fn late_arrives(&mut self, cpu: usize) {
         let Some(later) = &mut self.later else { return };
         if later.late.is_empty() {
@@ -272,7 +271,7 @@ impl Hw {
         }
     }
 
-    /// The root written last is the one in use from here on.
+    /// From here on the root written last is in use.
     pub(super) fn root_takes_effect(&mut self, cpu: usize, now: u64) {
         let written = self.later.as_mut().and_then(|later| later.cpus[cpu].root.take());
         if let Some(WrittenRoot { root, tag, space }) = written {
@@ -280,7 +279,8 @@ impl Hw {
         }
     }
 
-    /// Whether this is the second time that a CPU asks for the same, with a synchronisation between; notes the first.
+    /// Whether a CPU issues the same invalidation for the second time, with a synchronisation between; records the
+    /// first.
     pub(super) fn asks_again(&mut self, cpu: usize, what: Asked) -> bool {
         let Some(later) = &mut self.later else { return false };
         let cpu = &mut later.cpus[cpu];
@@ -309,7 +309,7 @@ impl Hw {
         }
     }
 
-    /// One local invalidation takes effect: what was filled before `before` goes, all of it with `u64::MAX`.
+    /// One local invalidation takes effect. Entries filled before `before` are dropped, all with `u64::MAX`.
     pub(super) fn invalidate_on(&mut self, cpu: usize, what: Local, before: u64) {
         let spared = self.spare_unpublished(cpu);
         self.invalidate_all_of(cpu, what, before);
@@ -328,7 +328,7 @@ impl Hw {
             } => {
                 let of = if riscv { Of::Tag(tag.0) } else { Of::TagAndGlobal(tag.0) };
                 self.drop_page(cpu, address, of, before);
-                // RISC-V: with an address only leaves go.
+                // RISC-V: with an address only leaves are dropped.
                 if !leaf_only && !riscv {
                     self.drop_links_for(cpu, address, Some(tag.0), before);
                 }
@@ -356,7 +356,7 @@ impl Hw {
         }
     }
 
-    /// One broadcast takes effect on one CPU: what was filled before `before` goes.
+    /// One broadcast takes effect on one CPU: entries filled before `before` are dropped.
     pub(super) fn broadcast_on(&mut self, cpu: usize, what: Broadcast, before: u64) {
         match what {
             Broadcast::Pages {

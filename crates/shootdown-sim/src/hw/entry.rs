@@ -1,6 +1,6 @@
-//! Page-table entries in an x86-like format, and what one entry promises about another.
+//! Page-table entries in an x86-like format, and when one entry grants at least what another does.
 //!
-//! Owns the bit layout. Knows nothing of tables, CPUs or time.
+//! Owns the bit layout. Independent of tables, CPUs and time.
 
 use std::fmt;
 

@@ -1,11 +1,11 @@
-//! Physical memory: frame numbers, what each frame is used for, and how soon it is reused.
+//! Physical memory: frame numbers, the use of each frame, and how soon it is reused.
 //!
-//! Owns allocation. Freed frames are reused last in, first out, so that a frame freed too early hurts at once. The
+//! Owns allocation. Freed frames are reused last in, first out, so that a frame freed too early shows at once. The
 //! checks of C2 and C3 are in `oracle.rs`; contents of table pages are in `tables.rs`.
 
 use super::Hw;
 
-/// What a frame is used for.
+/// The use of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
     /// Nothing: allocatable.
@@ -49,7 +49,7 @@ const EMPTY: Frame = Frame {
     loaded: 0,
 };
 
-/// Frame 0 is never given out; frame 1 is the zero page.
+/// Frame 0 is never allocated; frame 1 is the zero page.
 pub(super) const ZERO_PAGE: u32 = 1;
 
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ impl Frames {
         frame
     }
 
-    /// Frees a frame; its TLB copies, if any, stay counted.
+    /// Frees a frame; its TLB copies stay counted.
     pub(super) fn give_back(&mut self, frame: u32) {
         let f = self.get_mut(frame);
         assert!(f.kind != FrameKind::Free, "frame {frame} freed twice");
@@ -114,7 +114,7 @@ impl Hw {
         ZERO_PAGE
     }
 
-    /// What a frame is used for.
+    /// The use of a frame.
     pub fn frame_kind(&self, frame: u32) -> FrameKind {
         self.frames.get(frame).kind
     }

@@ -9,7 +9,7 @@ use super::violation::Rule;
 use super::{Hw, Wrong};
 
 impl Hw {
-    /// A frame of data goes back to the allocator (C2).
+    /// Returns a data frame to the allocator (C2).
     ///
     /// # Panics
     /// If the frame is free or holds a table.
@@ -43,8 +43,8 @@ impl Hw {
         self.frames.give_back(frame);
     }
 
-    /// A table page, or a root, goes back to the allocator (C3). CPUs that have its space loaded and are lazy, or on
-    /// their way off, make one speculative walk through where it was.
+    /// Returns a table page, or a root, to the allocator (C3). CPUs that have its space loaded and are in lazy TLB
+    /// mode, or going offline, make one speculative walk through its old place.
     ///
     /// # Panics
     /// If the frame holds no table.
@@ -88,8 +88,8 @@ impl Hw {
         }
     }
 
-    /// A table page that is linked nowhere goes to another space at once, without passing the allocator: it must be as
-    /// free as one that is freed (C3). Returns it, empty.
+    /// Moves an unlinked table page to another space directly, without the allocator. The rules for a freed page apply
+    /// (C3). Returns it, empty.
     ///
     /// # Panics
     /// If the frame holds no table.
@@ -101,7 +101,7 @@ impl Hw {
         again
     }
 
-    #[allow(clippy::too_many_arguments)] // One call, and each is a different fact about the table freed.
+    #[allow(clippy::too_many_arguments)] // One call, because each argument is a different fact about the freed table.
     fn examine_links(&mut self, frame: u32, life: u32, level: u32, base: u64, space: u32, links: u32, now: u64) {
         let mut left = links;
         for word in 0..self.cpus.len().div_ceil(64) {
@@ -132,7 +132,7 @@ impl Hw {
         })
     }
 
-    /// A link to a freed table: gone if dead, a violation where a walk can use it, else remembered.
+    /// A link to a freed table: dropped if dead, a violation if a walk can use it, else remembered.
     fn examine_link(&mut self, cpu: usize, position: usize, now: u64) {
         let Some(link) = self.psc.link(position) else { return };
         if !self.link_is_live(cpu, position) {
@@ -170,7 +170,7 @@ impl Hw {
         });
     }
 
-    /// Checks the links of the loaded tag (a load made tolerated ones walkable).
+    /// Checks the links of the loaded tag, because a load makes tolerated ones walkable.
     pub(super) fn check_links(&mut self, cpu: usize, now: u64) {
         let tag = self.cpus[cpu].tag;
         self.check_all_links(cpu, Some(tag), now);

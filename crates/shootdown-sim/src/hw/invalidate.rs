@@ -1,6 +1,6 @@
-//! Local invalidation with x86 semantics (and Arm's leaf-only form), and the impossible one that is free.
+//! Local invalidation with x86 semantics (and Arm's leaf-only form), and the ideal invalidation that costs nothing.
 //!
-//! Owns which entries an operation removes. Liveness of what stays is in `cpu.rs`.
+//! Owns which entries an operation removes. `cpu.rs` decides which of the rest are live.
 
 use super::cpu::HardwareFault;
 use super::tlb::{self, GLOBAL, key_tag};
@@ -9,12 +9,12 @@ use shootdown::Local;
 use shootdown::Stride;
 use std::ops::Range;
 
-/// Which entries of a page go.
+/// Which entries of a page are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
-    /// Those of this tag; not global ones.
+    /// Entries of this tag, except global ones.
     Tag(u16),
-    /// Those of this tag, and global ones.
+    /// Entries of this tag, and global ones.
     TagAndGlobal(u16),
     /// All.
     Any,
@@ -23,7 +23,7 @@ pub(super) enum Of {
 const SIZES: [Stride; 3] = [Stride::Size4K, Stride::Size2M, Stride::Size1G];
 
 impl Hw {
-    /// What issuing a local invalidation costs where it is not complete on return: AArch64 and RISC-V. Checks its tag.
+    /// Cost of issuing a local invalidation that is not complete on return (AArch64, RISC-V). Checks its tag.
     pub(super) fn cost_of(&self, what: Local) -> Result<u32, HardwareFault> {
         let costs = &self.config.costs;
         Ok(match what {
@@ -42,9 +42,9 @@ impl Hw {
 
     /// Carries out a local invalidation on `cpu`; complete on return. Returns its cost in cycles.
     ///
-    /// A page goes whatever size it is cached in, but only the page that holds the address. Without TCE, *every*
-    /// paging-structure entry of the loaded tag goes with it (INVLPG); with TCE, and of a tag that is not loaded
-    /// (INVPCID), only those on the path.
+    /// Entries of every size for the page that holds the address are dropped, but of no other page. INVLPG without TCE
+    /// also drops *every* paging-structure entry of the loaded tag. With TCE, and for a tag that is not loaded
+    /// (INVPCID), only those on the path are dropped.
     ///
     /// # Errors
     /// [`HardwareFault::GeneralProtection`] for a tag the machine does not have; nothing is invalidated.
@@ -190,8 +190,8 @@ impl Hw {
     }
 
     /// Removes every entry and link for the bytes `range` of a space from every CPU, at once and for free: the bound
-    /// that no real machine reaches (design `ideal`). Page sizes and tags do not matter; `cpu` is looked at first,
-    /// which only saves host time.
+    /// that no real machine reaches (design `ideal`). Page sizes and tags do not matter. `cpu` is searched first, which
+    /// only saves host time.
     pub fn perfect_invalidate(&mut self, cpu: usize, space: u32, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -222,7 +222,8 @@ impl Hw {
         self.perfect_invalidate(0, space, 0..u64::MAX);
     }
 
-    /// Drops the entries of a slot's page on every CPU that may hold some, `first` first, filled before `before`.
+    /// Drops the entries of a slot's page on every CPU that may hold some, starting with `first`, filled before
+    /// `before`.
     pub(super) fn drop_slot(&mut self, slot: u32, of: Of, before: u64, first: usize) {
         let va = self.ledger.va(slot);
         let space = self.ledger.chunks[slot as usize >> 9].space;

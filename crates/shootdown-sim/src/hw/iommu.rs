@@ -1,10 +1,10 @@
-//! An IOMMU: devices that translate through the page tables of spaces, and cache what they find.
+//! An IOMMU: devices that translate through the page tables of spaces, with their own TLBs.
 //!
-//! Owns the devices' side: attaching, DMA, and the queue of invalidation commands, carried out in order and some time
-//! after they were given. A device has translation caches as a CPU has, numbered after the CPUs, so the oracle judges
-//! it by the same rules; it is never lazy and never between two spaces. It walks the kernel half of those tables too,
-//! and keeps links to tables there, whatever it may then access. Broadcasts of CPUs and their tags do not reach
-//! it (INVLPGB does not reach an IOMMU; an SMMU that takes part in broadcasts needs no hook).
+//! Owns the devices' side: attaching, DMA, and the queue of invalidation commands. Commands are carried out in order,
+//! some time after they were given. A device has translation caches as a CPU has, numbered after the CPUs, so the
+//! oracle judges it by the same rules. It is never lazy and never between two spaces. It also walks the kernel half of
+//! those tables, and keeps links to tables there, whether or not it may access them. Broadcasts of CPUs and their tags
+//! do not reach it (INVLPGB does not reach an IOMMU; an SMMU that takes part in broadcasts needs no hook).
 
 use super::invalidate::Of;
 use super::{Access, Hw, PageFault, Privilege, Translation};
@@ -25,7 +25,7 @@ pub struct Iommu {
 pub(super) struct Commands {
     given: u64,
     done: u64,
-    /// Time at which the last one given is carried out.
+    /// Completion time of the last command.
     last_due: u64,
     queue: VecDeque<Command>,
 }
@@ -34,15 +34,15 @@ pub(super) struct Commands {
 struct Command {
     due: u64,
     agent: usize,
-    /// Of the kernel's half, which devices walk too.
+    /// For the kernel's half, which devices walk too.
     of_kernel: bool,
     what: Secondary,
 }
 
-/// The PASIDs of devices, out of reach of every tag that a CPU has: tags have up to 12 bits on x86.
+/// The PASIDs of devices, above every tag of a CPU: tags have up to 12 bits on x86.
 const PASID: u16 = 0x8000;
 
-/// Most pages that are invalidated one by one; more, and the whole PASID goes.
+/// Most pages that are invalidated one by one; above that the whole PASID is invalidated.
 const MOST_PAGES: u32 = 32;
 
 impl Hw {
@@ -58,7 +58,7 @@ impl Hw {
         agent
     }
 
-    /// Lets `device` access memory through the tables of `space` from now on.
+    /// Attaches `device` to `space`: it accesses memory through the tables of that space.
     ///
     /// # Panics
     /// If there is no such device, or on another instruction set than x86-64, whose devices are not modelled.
@@ -75,8 +75,8 @@ impl Hw {
         self.refresh(agent);
     }
 
-    /// One access of `device` by way of its translation caches, checked by the oracle. A device that is attached to no
-    /// space accesses nothing.
+    /// One access of `device` through its translation caches, checked by the oracle. A device that is attached to no
+    /// space makes no access.
     ///
     /// # Errors
     /// [`PageFault`] when the tables grant nothing or not enough.

@@ -1,4 +1,4 @@
-//! The oracle's book: for every page of every space, which translation the tables hold, when they last withdrew one,
+//! The oracle's ledger: for every page of every space, which translation the tables hold, when they last withdrew one,
 //! and up to which moment completed requests have made withdrawals binding.
 //!
 //! Owns history only. It is keyed by (space, page, page size), not by where an entry is stored, so that moving,
@@ -18,7 +18,7 @@ pub struct Stamp {
 /// The translation of one page.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Slot {
-    /// What linked tables hold, visible stores only.
+    /// Content of linked tables, visible stores only.
     pub(super) held: u64,
     /// When a translation was last withdrawn (visible), 0 never.
     pub(super) withdrawn: u64,
@@ -36,7 +36,7 @@ pub(super) struct Record {
     pub(super) slot: u32,
     /// The record before this one for the same slot.
     pub(super) before: u32,
-    /// What was withdrawn, and what replaced it.
+    /// The withdrawn entry, and its replacement.
     pub(super) old: Entry,
     pub(super) new: Entry,
     /// When the store was issued.
@@ -70,7 +70,7 @@ pub(super) struct Chunk {
     pub(super) withdrawn: u64,
     /// Whole-chunk completions up to here.
     pub(super) enforced: u64,
-    /// When the store was issued that last took the table of these leaves away from here.
+    /// Issue time of the store that last unlinked the table of these leaves from here.
     pub(super) unlinked: u64,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Space {
     pub(super) enforced: u64,
     /// Links filled up to here are void (`perfect_invalidate`).
     pub(super) psc_floor: u64,
-    /// Chunks with TLB copies keep an ended space's history alive.
+    /// Chunks with TLB copies, which keep the history of an ended space.
     copies: u32,
     /// Table pages allocated for it.
     pub(super) tables: u32,
@@ -98,14 +98,14 @@ pub(super) struct Space {
 const RECORDS: usize = 1 << 17;
 const COMPLETIONS: usize = 1 << 14;
 
-/// The book.
+/// The ledger.
 #[derive(Debug, Clone)]
 pub(super) struct Ledger {
     pub(super) slots: Vec<Slot>,
     pub(super) chunks: Vec<Chunk>,
     free: Vec<u32>,
     pub(super) spaces: Vec<Space>,
-    /// Numbers of spaces of which nothing is remembered any more, the first forgotten first.
+    /// Numbers of spaces whose history is gone, the oldest first.
     over: VecDeque<u32>,
     words: usize,
     records: Vec<Record>,
@@ -146,13 +146,13 @@ impl Ledger {
             known: true,
             cpus: vec![0; words],
             last: (u64::MAX, 0),
-            // Links of a space that had the number before may still be cached, and are void all the same.
+            // Links of a former space with this number may still be cached; they are void.
             psc_floor: s.psc_floor,
             ..Space::default()
         };
     }
 
-    /// The chunk of the page at `va` of size class `level`, made if need be.
+    /// The chunk of the page at `va` of size class `level`, created if missing.
     pub(super) fn chunk(&mut self, space: u32, level: u8, va: u64) -> u32 {
         if let Some(chunk) = self.find_chunk(space, level, va) {
             return chunk;
@@ -253,7 +253,7 @@ impl Ledger {
         }
     }
 
-    /// Marks a space as ended; its history goes when the last TLB entry filled from it has gone.
+    /// Marks a space as ended. Its history is dropped with the last TLB entry filled from it.
     pub(super) fn end(&mut self, space: u32) {
         self.spaces[space as usize].ended = true;
         self.retire(space);
@@ -277,7 +277,7 @@ impl Ledger {
         space == 0 || word.is_some_and(|word| word >> (cpu % 64) & 1 != 0)
     }
 
-    /// The number of a space that is over, of which nothing is remembered; it is the caller's.
+    /// The number of an ended space whose history is gone; the caller may reuse it.
     pub(super) fn spare(&mut self, in_use: impl Fn(u32) -> bool) -> Option<u32> {
         if in_use(*self.over.front()?) {
             return None;

@@ -2,8 +2,8 @@
 //!
 //! [`Hw`] is plain data: page tables, the translation caches (TLB) and paging-structure caches (PSC) of every CPU, and
 //! broadcast invalidation. It has no clock (callers pass `now`, in cycles), no threads and no randomness but its seed:
-//! the same calls give the same answers. It owns nothing of the kernel, the engine or the memory system: in particular
-//! the caller decides *when* a store to a page table becomes visible ([`Hw::set_entry`]).
+//! the same calls give the same results. It is independent of the kernel, the engine and the memory system. In
+//! particular the caller decides *when* a store to a page table becomes visible ([`Hw::set_entry`]).
 //!
 //! Everything that happens takes a machine-wide *sequence number*. An entry is live while its fill is younger than
 //! every flush that concerns it, so flushing a whole tag is one store. The same numbers let the oracle decide exactly
@@ -72,7 +72,7 @@ use wrong::Wrong;
 use shootdown::BroadcastLimits;
 use std::collections::{HashMap, VecDeque};
 
-/// What operations cost, in cycles of the CPU that carries them out.
+/// Costs of operations, in cycles of the CPU that carries them out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
     /// An access that hits the TLB.
@@ -93,7 +93,7 @@ pub struct Costs {
     pub root_load_flush: u32,
     /// Issuing one broadcast instruction.
     pub broadcast_issue: u32,
-    /// Issue of a broadcast to its first possible effect elsewhere.
+    /// Time from the issue of a broadcast to its first possible effect elsewhere.
     pub broadcast_min: u32,
     /// Longest further delay until every CPU has applied it; each CPU draws its own up to this.
     pub broadcast_spread: u32,
@@ -124,8 +124,8 @@ pub struct HwConfig {
     pub large_entries: usize,
     /// Paging-structure entries per level and CPU, in sets of 4; rounded up to a power of two.
     pub psc_entries: usize,
-    /// Whether tags exist. Without them a tag other than 0 is a fault. On x86 every root load flushes then; on RISC-V a
-    /// write of satp does not, and the kernel fences unless it is to keep what is cached.
+    /// Whether tags exist. Without them a tag other than 0 is a fault. Without them every root load flushes on x86. On
+    /// RISC-V a write of satp does not, and the kernel fences unless cached entries are to be kept.
     pub tags: bool,
     /// Width of a tag in bits, up to 16.
     pub tag_bits: u32,
@@ -133,10 +133,10 @@ pub struct HwConfig {
     pub broadcast: Option<BroadcastLimits>,
     /// Page invalidation drops only the paging-structure entries on the path (x86 TCE).
     pub tce: bool,
-    /// A leaf-only request keeps paging-structure entries (Arm); off on x86, where there is no such form locally.
+    /// A leaf-only request keeps paging-structure entries (Arm). Off on x86, which has no such form locally.
     pub leaf_only_keeps_psc: bool,
-    /// An access that hits an entry without the right may fault although the tables grant it by now; the fault drops
-    /// the entry. x86 allows that and most processors walk first, so it is off by default.
+    /// An access that hits an entry without the right may fault although the tables grant it meanwhile; the fault drops
+    /// the entry. x86 allows that. Most processors walk first, so it is off by default.
     pub stale_faults: bool,
     /// Mean speculative fills per access, 0 to 1.
     pub speculation: f64,
@@ -148,7 +148,7 @@ pub struct HwConfig {
     pub stories: usize,
     /// The instruction set.
     pub isa: Isa,
-    /// A way in which the machine is wrong, for tests of the tests.
+    /// The injected defect of the machine, for tests of the tests.
     #[cfg(feature = "faults")]
     pub wrong: Option<Wrong>,
     /// Devices that access memory through page tables of spaces.
@@ -156,8 +156,7 @@ pub struct HwConfig {
 }
 
 impl Default for HwConfig {
-    /// A middling x86-64 server core: 1536 entries of 6 ways, PCIDs, no broadcast, costs in the range published
-    /// measurements give.
+    /// A typical x86-64 server core: 1536 entries of 6 ways, PCIDs, no broadcast, costs in the published ranges.
     fn default() -> Self {
         HwConfig {
             cpus: 1,
@@ -217,11 +216,11 @@ pub struct Hw {
     cpus: Vec<cpu::Cpu>,
     epochs: broadcast::Epochs,
     outstanding: VecDeque<broadcast::Outstanding>,
-    /// What was filled from withdrawn tables while some were outstanding.
+    /// Entries filled from withdrawn tables while broadcasts were outstanding.
     under_way: Vec<under_way::Withdrawn>,
-    /// What is under way on a machine that is not x86.
+    /// Operations in progress on a machine that is not x86.
     later: Option<Box<deferred::Later>>,
-    /// Who uses a tag anywhere, for broadcasts to find holders.
+    /// CPUs that use a tag, for broadcasts to find holders.
     tag_users: HashMap<u16, broadcast::TagUsers>,
     software: software_walk::SoftwareWalks,
     commands: iommu::Commands,
@@ -237,7 +236,7 @@ const fn canonical(va: u64) -> u64 {
     (((va << 16) as i64) >> 16) as u64
 }
 
-/// Whether an address belongs to the kernel's half.
+/// Whether an address is in the kernel's half.
 #[inline]
 const fn is_kernel(va: u64) -> bool {
     va >> 47 & 1 == 1

@@ -1,7 +1,7 @@
-//! AArch64 and RISC-V: hardware table walks that are under way when their root is replaced.
+//! AArch64 and RISC-V: hardware table walks in progress when their root is replaced.
 //!
-//! Owns what ends them. A root load does not: on Arm an ISB waits for no walk, a DSB does (Arm ARM, R_LFHQG); on RISC-V
-//! an SFENCE.VMA that names the old ASID, or all, orders them, unless harts end them at the write of satp
+//! Owns what ends them. A root load does not end them: on Arm an ISB waits for no walk, a DSB does (Arm ARM, R_LFHQG);
+//! on RISC-V an SFENCE.VMA that names the old ASID, or all, orders them, unless harts end them at the write of satp
 //! ([`root_load_ends_walks`](super::Riscv64::root_load_ends_walks)). Until then the CPU may read, and write accessed
 //! bits to, any table that was linked when the root was replaced; so none of those may be freed (C3).
 
@@ -62,7 +62,7 @@ impl Hw {
         }
     }
 
-    /// An invalidation that was broadcast is complete on this CPU, and with it walks by what it removed.
+    /// A broadcast invalidation is complete on this CPU, and so are walks by the entries that it removed.
     pub(super) fn broadcast_ends_walks(&mut self, cpu: usize, what: Broadcast) {
         match what {
             Broadcast::Tag(tag)
@@ -74,7 +74,7 @@ impl Hw {
         }
     }
 
-    /// A table page is freed, or a root: no walk may be at it.
+    /// A table page, or a root, is freed: no such walk may still use it.
     pub(super) fn check_old_walks(&mut self, frame: u32, space: u32, unlinked: u64, now: u64) {
         let Some(later) = &self.later else { return };
         let reaches = |walk: &OldWalk| {
@@ -95,7 +95,7 @@ impl Hw {
         }
     }
 
-    /// Spaces whose tables such walks may be at.
+    /// Spaces whose tables such walks may read.
     pub(super) fn spaces_walked(&self) -> Vec<u32> {
         let later = self.later.iter().flat_map(|later| &later.cpus);
         later.flat_map(|cpu| &cpu.old_walks).map(|walk| walk.space).collect()

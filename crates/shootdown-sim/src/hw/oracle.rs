@@ -2,10 +2,10 @@
 //! `freeing.rs`.
 //!
 //! A cached translation may be used while the tables hold it (or more), and after that until a request that began after
-//! the store was *issued* has completed. Where a CPU cannot use an entry (lazy, offline, other tag loaded, in a handler
-//! that has answered early) it is tolerated, and looked at again by [`Hw::caught_up`] or [`Hw::came_online`]. Where the
-//! history is longer than is kept, a request binds that began after the page's last withdrawal was visible, and no
-//! earlier one: in doubt the oracle stays silent; it never reports what is allowed.
+//! the store was *issued* has completed. An entry that its CPU cannot use (lazy, offline, other tag loaded, in a
+//! handler that has answered early) is tolerated, and checked again by [`Hw::caught_up`] or [`Hw::came_online`]. Where
+//! the kept history is too short, only a request binds that began after the page's last withdrawal was visible. In
+//! doubt the oracle stays silent: it never reports an allowed use.
 
 use super::cpu::Reason;
 use super::ledger::{Completion, Record, Stamp};
@@ -17,7 +17,7 @@ use shootdown::Stride;
 use std::ops::Range;
 
 impl Hw {
-    /// A flush request begins now: after its entry writes were issued, before anything else it does.
+    /// A flush request begins: after its entry writes were issued, before any other action of the flush.
     pub fn request_begins(&self, cpu: usize, now: u64) -> Stamp {
         Stamp {
             seq: self.seq,
@@ -108,7 +108,7 @@ impl Hw {
         }
     }
 
-    /// The withdrawal that took away what an entry caches, if the tables do not hold it now.
+    /// The withdrawal of a cached translation that the tables no longer hold.
     pub(super) fn withdrawal_of(&self, body: &Body) -> Option<&Record> {
         let cached = body.entry();
         if Entry(self.ledger.slots[body.slot as usize].held).covers(cached) {
@@ -121,8 +121,8 @@ impl Hw {
             }
             newest.get_or_insert(record);
         }
-        // Filled from a table that was not linked: never held here, at best before the oldest record kept. Or the
-        // history is too long. The newest withdrawal is the latest it can have been.
+        // Filled from a table that was not linked: never held here, at best before the oldest kept record. Or the
+        // history is too short. The newest withdrawal is the latest that applies.
         newest
     }
 
@@ -136,9 +136,9 @@ impl Hw {
         let enforced = self.ledger.enforced(body.slot);
         match self.withdrawal_of(body) {
             Some(w) => w.issued.seq <= enforced || self.wrong(Wrong::OracleBindsAtOnce),
-            // The records are gone: what took it away was issued before the last of them was visible.
+            // The records are gone: the withdrawal was issued before the last of them was visible.
             None if slot.withdrawn != 0 => slot.withdrawn <= enforced,
-            // Never held here: filled through a link that outlived the table's stay.
+            // Never held here: filled through a link that outlived its table's place.
             None => {
                 let unlinked = self.ledger.chunks[body.slot as usize >> 9].unlinked;
                 suspect && unlinked != 0 && unlinked <= enforced
@@ -150,7 +150,7 @@ impl Hw {
         self.frames.get(body.frame).life as u16 != (body.bits >> 16) as u16
     }
 
-    /// Checks an entry that is being used; drops it and returns `false` if it must not be.
+    /// Checks an entry that is used; drops it and returns `false` if its use is forbidden.
     pub(super) fn check_use(&mut self, cpu: usize, va: u64, at: At, now: u64) -> bool {
         if self.wrong(Wrong::OracleIgnoresUse) {
             return true;
@@ -174,8 +174,8 @@ impl Hw {
         false
     }
 
-    /// Looks at every TLB entry filled from a slot: `first`'s, then the other CPUs that may have one, until as many
-    /// were seen as there are.
+    /// Checks every TLB entry filled from a slot: first those of `first`, then of the other CPUs that may have one,
+    /// until all counted copies were seen.
     pub(super) fn examine_slot(&mut self, slot: u32, first: usize, reason: Reason, now: u64) {
         let chunk = self.ledger.chunks[slot as usize >> 9];
         let mut left = self.ledger.slots[slot as usize].copies;
@@ -191,7 +191,8 @@ impl Hw {
         }
     }
 
-    /// A word of the set of CPUs that may hold entries of a space: those that ever loaded it, all for the kernel's.
+    /// A word of the set of CPUs that may hold entries of a space: those that ever loaded it; for the kernel's space,
+    /// all.
     pub(super) fn cpus_word(&self, space: u32, word: usize) -> u64 {
         let cpus = self.cpus.len();
         let existing = if (word + 1) * 64 <= cpus {
@@ -219,7 +220,8 @@ impl Hw {
         }
     }
 
-    /// Looks at one entry: dead ones go, forbidden ones are reported where the CPU can use them and else remembered.
+    /// Checks one entry: a dead one is dropped, a forbidden one is reported if the CPU can use it and remembered if
+    /// not.
     pub(super) fn examine_entry(&mut self, cpu: usize, at: At, reason: Reason, now: u64) {
         let (key, body) = (self.tlb.key(at), self.tlb.body(at));
         if !self.is_live(cpu, key, &body) {
@@ -254,7 +256,7 @@ impl Hw {
         self.drop_entry(cpu, at);
     }
 
-    /// Whether the CPU could use the entry now.
+    /// Whether the CPU could use the entry in its present state.
     fn is_usable(&self, cpu: usize, key: u64, va: u64) -> bool {
         let c = &self.cpus[cpu];
         let global = key & GLOBAL != 0;
@@ -266,14 +268,15 @@ impl Hw {
             && (is_kernel(va) || !(c.lazy || c.settling || c.answering))
     }
 
-    /// The kernel is done with a switch or with leaving laziness on this CPU: from now on it may touch user addresses
-    /// (unless lazy). Anything stale that was tolerated under the loaded tag is a violation if it is still there.
+    /// The kernel has finished a switch, or the end of lazy TLB mode, on this CPU: from here on it may touch user
+    /// addresses (unless lazy). A stale entry that was tolerated under the loaded tag and is still there is a
+    /// violation.
     pub fn caught_up(&mut self, cpu: usize, now: u64) {
         self.look_at_broadcasts(cpu, now);
         let c = &mut self.cpus[cpu];
         (c.settling, c.answering) = (false, false);
         let tag = c.tag;
-        // A mark older than the last flush of the tag concerns entries that are gone.
+        // A mark older than the last flush of the tag concerns entries that no longer exist.
         let marked = c.tag_state(tag).tolerated > c.floor || c.global_tolerated > c.floor_global;
         if marked && !self.wrong(Wrong::OracleForgetsTolerated) {
             self.scan(cpu, Some(tag), now);
@@ -285,8 +288,8 @@ impl Hw {
         }
     }
 
-    /// The CPU has done what C5 asks before it uses any mapping: nothing stale may survive, global entries and links
-    /// to freed tables included. Also ends [`set_online`](Hw::set_online)'s grace.
+    /// The CPU has done what C5 requires before it uses any mapping: no stale entry may survive, global entries and
+    /// links to freed tables included. Also ends the grace of [`set_online`](Hw::set_online).
     pub fn came_online(&mut self, cpu: usize, now: u64) {
         let c = &mut self.cpus[cpu];
         (c.online, c.booting) = (true, false);
@@ -308,7 +311,7 @@ impl Hw {
             }
             let (va, _) = Tlb::page_of(key);
             if tag.is_some() && !self.is_usable(cpu, key, va) {
-                continue; // A lazy CPU: user addresses wait.
+                continue; // A CPU in lazy TLB mode: user addresses are checked later.
             }
             let rule = if self.is_stale(&body) {
                 Rule::C1

@@ -1,6 +1,6 @@
 //! The paging-structure caches of all CPUs: links to table pages, so that a walk can start low.
 //!
-//! Owns where a link sits. Liveness is decided in `cpu.rs`, misuse in `oracle.rs`.
+//! Owns where a link is stored. `cpu.rs` decides liveness, `oracle.rs` judges misuse.
 
 const VALID: u64 = 1 << 63;
 const LEVEL_SHIFT: u32 = 60;
@@ -21,7 +21,7 @@ pub(super) struct Link {
     pub(super) tag: u16,
 }
 
-/// Entries of a set; the newest is first, the last makes room.
+/// Entries of a set; the newest is first, the last is evicted.
 const WAYS: usize = 4;
 
 /// Four-way sets, `entries` per level and CPU.
@@ -32,7 +32,7 @@ pub(super) struct Psc {
     links: Vec<[u64; 3]>,
 }
 
-/// How many address bits a table of this level spans.
+/// Number of address bits that a table of this level spans.
 #[inline]
 pub(super) const fn span_shift(level: u32) -> u32 {
     12 + 9 * level
@@ -48,7 +48,7 @@ impl Psc {
         }
     }
 
-    /// The first position of the set where a link belongs, and its key.
+    /// The first position of the set of a link, and its key.
     #[inline]
     fn set(&self, cpu: usize, level: u32, va: u64, tag: u16) -> (usize, u64) {
         let prefix = (va & super::tlb::VA_MASK) >> span_shift(level);
@@ -97,7 +97,7 @@ impl Psc {
         key != 0 && key & ((1 << TAG_SHIFT) - 1) == (va & super::tlb::VA_MASK) >> span_shift(level)
     }
 
-    /// Puts a link in; returns the one that made room.
+    /// Inserts a link; returns the evicted one.
     #[inline]
     pub(super) fn put(&mut self, cpu: usize, level: u32, va: u64, link: Link) -> Option<Link> {
         let (set, key) = self.set(cpu, level, va, link.tag);
@@ -117,7 +117,7 @@ impl Psc {
         old
     }
 
-    /// Empties a position; returns what was there.
+    /// Clears a position; returns its link.
     #[inline]
     pub(super) fn take(&mut self, at: usize) -> Option<Link> {
         let old = self.link(at);

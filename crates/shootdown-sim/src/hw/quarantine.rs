@@ -1,11 +1,10 @@
-//! Quarantines: what a deferred unmap has withdrawn, and what may not happen to it before the deferral is over.
+//! Quarantines: frames and ranges of deferred unmaps, and the checks that hold until the deferral ends.
 //!
-//! The relaxed contract, exactly. From the unmap to the end of its quarantine a translation that it withdrew may be
-//! used:
-//! no completed request forbids it. Meanwhile its frames may not be freed (C2), even where no CPU caches them any more,
-//! and nothing may be mapped in its virtual range (C1: the old translation would be used in place of the new). At the
-//! end it is a completed request like any other: all TLBs are checked, and every later use is a violation. Owns the
-//! list.
+//! The relaxed contract, exactly. From the unmap to the end of its quarantine a withdrawn translation may be used: no
+//! completed request forbids it. Meanwhile its frames may not be freed (C2), even if no CPU caches them any longer.
+//! Nothing may be mapped in its virtual range either (C1: the old translation would be used in place of the new). The
+//! end is a completed request like any other: all TLBs are checked, and every later use is a violation. Owns the list
+//! of quarantines.
 
 use super::violation::Rule;
 use super::{Hw, Stamp};
@@ -20,17 +19,17 @@ struct Quarantine {
     frames: Vec<u32>,
 }
 
-/// What is in quarantine now.
+/// The contents of all quarantines.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Quarantines {
     next: u64,
     open: BTreeMap<u64, Quarantine>,
-    /// How many quarantines hold a frame.
+    /// Number of quarantines that hold a frame.
     frames: HashMap<u32, u32>,
 }
 
 impl Quarantines {
-    /// Whether one of this space is open.
+    /// Whether a quarantine of this space is open.
     pub(super) fn concern(&self, space: u32) -> bool {
         self.open.values().any(|open| open.space == space)
     }
@@ -55,7 +54,7 @@ impl Hw {
         quarantines.next
     }
 
-    /// The deferral is said to be over: what it withdrew is binding from here on, and all TLBs are checked for it.
+    /// The deferral is declared over: its withdrawals are binding from here on, and all TLBs are checked for them.
     ///
     /// # Panics
     /// When there is no such quarantine.

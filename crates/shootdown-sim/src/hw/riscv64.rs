@@ -1,24 +1,24 @@
 //! RISC-V: SFENCE.VMA, Svinval, the firmware's remote fences, and "not mapped" that a hart may cache.
 //!
 //! Owns when an invalidation is complete: SFENCE.VMA at once, on this hart only; SINVAL.VMA at SFENCE.INVAL.IR of the
-//! same hart, and after SFENCE.W.INVAL only is it ordered behind table writes. With an address only leaves go; forms
-//! with a tag skip global entries. `deferred.rs` carries out.
+//! same hart, and only SFENCE.W.INVAL orders it after table writes. With an address only leaves are dropped; forms with
+//! a tag skip global entries. `deferred.rs` carries the invalidations out.
 
 use super::{HardwareFault, Hw};
 use shootdown::{Broadcast, Local};
 
-/// What a RISC-V machine is like, beyond what every machine has.
+/// RISC-V properties of a machine, beyond those that every machine has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Riscv64 {
     /// Invalidations in three steps (Svinval).
     pub svinval: bool,
-    /// A call into the firmware for remote fences, cycles, sending not included.
+    /// Cost of a call into the firmware for remote fences, cycles, sending excluded.
     pub sbi_call: u32,
-    /// What the firmware spends on each hart that it fences, cycles.
+    /// Firmware time for each hart that it fences, cycles.
     pub sbi_per_hart: u32,
-    /// No walk by the old root is under way after a write of satp. The privileged specification lets a hart read only
-    /// tables that the current satp leads to (`norm:sfence_vma_implicit_access`), but says neither when a walk that has
-    /// begun must end nor anything of its writes to accessed and dirty bits.
+    /// No walk by the old root is in progress after a write of satp. The privileged specification lets a hart read only
+    /// tables that the current satp leads to (`norm:sfence_vma_implicit_access`). It does not say when a walk that has
+    /// begun must end, and says nothing of its writes to accessed and dirty bits.
     pub root_load_ends_walks: bool,
 }
 
@@ -48,7 +48,7 @@ impl Hw {
         Ok(cost)
     }
 
-    /// SFENCE.W.INVAL: table writes before it are seen by what is filled after later SINVAL.VMAs.
+    /// SFENCE.W.INVAL: fills after later SINVAL.VMAs see the table writes before it.
     pub fn sfence_w_inval(&mut self, cpu: usize) {
         self.published(cpu);
     }
@@ -63,7 +63,7 @@ impl Hw {
     /// # Errors
     /// As [`sfence`](Hw::sfence).
     pub fn sbi_remote_fence(&mut self, what: Broadcast) -> Result<(), HardwareFault> {
-        // The firmware has one fence for pages, which leaves links: where links go, the tag goes.
+        // The firmware has one fence for pages, which keeps links. To drop links, fence the whole tag.
         let what = match what {
             Broadcast::Pages {
                 tag, leaf_only: false, ..

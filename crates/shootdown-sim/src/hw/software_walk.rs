@@ -1,9 +1,9 @@
-//! Software that reads page tables without a lock: what each CPU's walk holds, and the check that nothing of it is
-//! freed (C3).
+//! Software that reads page tables without a lock: the table pages that each CPU's walk holds, and the check that none
+//! of them is freed (C3).
 //!
-//! A walk holds every table page that it has read a link to (or the root), until it ends: the contract lets it look
-//! again as long as it lasts. Freeing or reusing such a page is a violation at that moment, and reading one that was
-//! freed is one too. Hardware walks are judged in `freeing.rs`.
+//! A walk holds the root and every table page to which it has read a link, until it ends: the contract lets it read
+//! them again until then. Freeing or reusing such a page is a violation at that moment, and so is reading one that was
+//! freed. `freeing.rs` judges hardware walks.
 
 use super::entry::Entry;
 use super::frames::FrameKind;
@@ -11,7 +11,7 @@ use super::violation::Rule;
 use super::{Hw, table_index};
 use std::collections::HashMap;
 
-/// A table page as a walk knows it: the frame, and which of its lives the link was read in.
+/// A table page as a walk sees it: the frame, and the life in which its link was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableLink {
     /// The frame.
@@ -19,7 +19,7 @@ pub struct TableLink {
     life: u32,
 }
 
-/// A link that a walk under way has read.
+/// A link that a walk in progress has read.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     link: TableLink,
@@ -29,7 +29,7 @@ struct Held {
 /// The walk of one CPU.
 #[derive(Debug, Clone, Default)]
 struct Walk {
-    /// Guards held, walks within walks included.
+    /// Guards held, nested walks included.
     depth: u32,
     began: u64,
     held: Vec<Held>,
@@ -41,7 +41,7 @@ pub(super) struct SoftwareWalks {
     walks: Vec<Walk>,
     under_way: u32,
     checked: u64,
-    /// Who freed a table page last, and when; kept from the first walk on.
+    /// Which CPU freed a table page last, and when; kept from the first walk on.
     freed: HashMap<u32, (usize, u64)>,
 }
 
@@ -59,7 +59,7 @@ impl Hw {
         }
     }
 
-    /// It ends: what it held may be freed from now on.
+    /// The walk ends: the table pages that it held may be freed.
     pub fn software_walk_ends(&mut self, cpu: usize) {
         let walk = &mut self.software.walks[cpu];
         walk.depth -= 1;
@@ -114,7 +114,7 @@ impl Hw {
         self.software.checked
     }
 
-    /// Whether a walk under way anywhere holds the table page in `frame`: for invalidation that is perfect by decree.
+    /// Whether a walk in progress on any CPU holds the table page in `frame`; for the `ideal` design.
     pub fn software_holds(&self, frame: u32) -> bool {
         let life = self.frames.get(frame).life;
         let held = |held: &Held| held.link == TableLink { frame, life };
@@ -144,7 +144,7 @@ impl Hw {
         for walker in 0..self.software.walks.len() {
             if self.software.walks[walker].held.iter().any(|held| held.link == link) {
                 self.report(Rule::C3, walker, base, now, |hw| hw.tell_walk(walker, link));
-                // Told once.
+                // Reported once.
                 self.software.walks[walker].held.retain(|held| held.link != link);
             }
         }

@@ -20,11 +20,11 @@ pub(super) struct Table {
     pub(super) space: u32,
     /// Space it was allocated for.
     pub(super) home: u32,
-    /// Links to it from linked tables; a root has one by nature.
+    /// Links to it from linked tables; a root always has one.
     pub(super) linked: u32,
     /// First address it spans, where it is linked.
     pub(super) base: u64,
-    /// Sequence number when the last link to it was seen to go; 0 if none was.
+    /// Sequence number when its last link was seen to disappear; 0: never.
     pub(super) unlinked: u64,
     /// Present entries.
     present: u32,
@@ -97,8 +97,7 @@ impl Hw {
         self.ledger.spaces[space as usize].root
     }
 
-    /// The number of a space that has ended and of which nothing is left anywhere, for a new one: so the oracle's
-    /// memory is bounded by the spaces that live at the same time.
+    /// The number of an ended space without remaining history, for reuse. So the live spaces bound the oracle's memory.
     pub fn spare_space(&mut self) -> Option<u32> {
         let written = |cpu: usize| Some(self.later.as_ref()?.cpus.get(cpu)?.root?.space);
         let mut loaded = self.cpus.iter().map(|cpu| cpu.space).collect::<Vec<_>>();
@@ -109,8 +108,8 @@ impl Hw {
             .spare(|space| loaded.contains(&space) || quarantines.concern(space))
     }
 
-    /// Declares that a space has ended. Freeing its tables is the caller's task, before or after; its history is kept
-    /// until the last table is freed and the last TLB entry filled from it has gone.
+    /// Declares that a space has ended. The caller frees its tables, before or after. Its history is kept until the
+    /// last table is freed and the last TLB entry filled from it has gone.
     pub fn end_space(&mut self, space: u32) {
         self.ledger.end(space);
     }
@@ -151,8 +150,8 @@ impl Hw {
         Entry(self.bodies[self.body_of(table, index)].entries[index as usize])
     }
 
-    /// The moment a CPU *issues* a store to a page table (program order). What it returns goes to [`Hw::set_entry`]
-    /// when the store becomes visible. A request that begins later covers the store even while it sits in a buffer.
+    /// The moment a CPU *issues* a store to a page table (program order). Pass the result to [`Hw::set_entry`] when the
+    /// store becomes visible. A request that begins later covers the store even while it is in a store buffer.
     pub fn store_issued(&mut self, cpu: usize, now: u64) -> Stamp {
         Stamp {
             seq: self.tick(),
@@ -205,7 +204,7 @@ impl Hw {
         let link = |leaf: bool, e: Entry| (e.is_present() && !leaf).then(|| e.frame());
         let (from, to) = (link(was_leaf, old), link(is_leaf, new));
         if from != to {
-            // Link first: a table that moves within one store is never unlinked.
+            // Link first: a table that one store moves is never unlinked.
             let base = self.bodies[body].base + ((index as u64) << span_shift(level - 1));
             let space = if is_kernel(base) { 0 } else { self.bodies[body].space };
             if let Some(child) = to {
@@ -232,7 +231,7 @@ impl Hw {
         }
         (t.space, t.base) = (space, base);
         if t.level == 1 {
-            // Now, not at the first leaf: a request may complete while that leaf's store sits in a buffer.
+            // Here, not at the first leaf: a request may complete while that leaf's store is in a buffer.
             self.slot_of(body, 0);
         }
         let t = &self.bodies[body];
@@ -305,7 +304,7 @@ impl Hw {
             });
             self.withdrew_from(slot, issued);
             if issued.seq <= self.ledger.enforced(slot) {
-                // The request that should cover this store completed while it sat in a store buffer.
+                // The request that should cover this store completed while it was in a store buffer.
                 self.examine_slot(slot, issued.cpu as usize, Reason::Stale, now);
             }
         }

@@ -1,12 +1,12 @@
 //! The translation caches of all CPUs as flat, lazily zeroed arrays.
 //!
-//! Owns where an entry sits and which one makes room. Does not decide whether an entry is live (that is `cpu.rs`) or
-//! right (that is `oracle.rs`), and keeps no counts.
+//! Owns where an entry is stored and which one is evicted. Does not decide whether an entry is live (`cpu.rs`) or
+//! correct (`oracle.rs`), and keeps no counts.
 
 use super::entry::Entry;
 use shootdown::Stride;
 
-/// Bits of a key: valid, global, size, tag, virtual page number. All that a lookup compares is in one word.
+/// Bits of a key: valid, global, size, tag, virtual page number. One word holds everything that a lookup compares.
 pub(super) const VALID: u64 = 1 << 63;
 pub(super) const GLOBAL: u64 = 1 << 62;
 const SIZE_SHIFT: u32 = 60;
@@ -33,7 +33,7 @@ pub(super) fn key_tag(key: u64) -> u16 {
     (key >> TAG_SHIFT) as u16
 }
 
-/// What an entry holds besides its key.
+/// The part of an entry that is not its key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Body {
     /// Machine sequence number of the fill.
@@ -81,7 +81,7 @@ impl Body {
     }
 }
 
-/// Where an entry sits: which bank, which position in its arrays.
+/// Position of an entry: bank and index in its arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) large: bool,
@@ -128,7 +128,7 @@ impl Bank {
 pub(super) struct Tlb {
     small: Bank,
     large: Bank,
-    /// Large keys present per CPU; none means that lookups skip that bank.
+    /// Large keys present per CPU; 0 lets lookups skip that bank.
     large_keys: Vec<u32>,
 }
 
@@ -212,13 +212,13 @@ impl Tlb {
         Body::unpack(&self.bank(at.large).bodies[at.index])
     }
 
-    /// Changes when an entry counts as filled.
+    /// Changes the fill time of an entry.
     pub(super) fn set_fill(&mut self, at: At, fill: u64) {
         let bank = if at.large { &mut self.large } else { &mut self.small };
         bank.bodies[at.index][0] = fill;
     }
 
-    /// Empties a position; returns what was there.
+    /// Clears a position; returns its entry.
     #[inline]
     pub(super) fn take(&mut self, cpu: usize, at: At) -> Body {
         let body = self.body(at);
@@ -231,7 +231,7 @@ impl Tlb {
         body
     }
 
-    /// Puts an entry in; returns the one that made room. An empty way is taken first, else the ways take turns.
+    /// Inserts an entry; returns the evicted one. An empty way is taken first, else the ways in rotation.
     #[inline]
     pub(super) fn put(&mut self, cpu: usize, size: Stride, key: u64, body: Body) -> Option<Body> {
         let large = size != Stride::Size4K;

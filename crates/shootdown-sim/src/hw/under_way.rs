@@ -1,9 +1,9 @@
-//! What a CPU fills from withdrawn tables while a broadcast is under way, and what reached it under a tag not loaded.
+//! Fills from withdrawn tables while a broadcast is in progress, and broadcasts that reached a CPU under another tag.
 //!
-//! A broadcast takes effect on each CPU at its own time, and what it names is gone then, filled before its issue or
-//! after. What was filled after it from linked tables was held by them and may as well stay. What was filled through a
-//! link to a table page no longer linked was not: it is noted here, and goes when the operation is complete. Owns that
-//! list; it is empty, and costs one compare per link filled, while nothing is under way.
+//! A broadcast takes effect on each CPU at its own time. It then drops the named entries, filled before its issue or
+//! after. An entry filled later from linked tables was valid then and may stay. An entry filled through a link to an
+//! unlinked table page was not: it is recorded here, and dropped when the operation is complete. Owns that list. While
+//! no broadcast is in progress it is empty, and costs one compare per filled link.
 
 use super::broadcast::{Outstanding, pages};
 use super::invalidate::Of;
@@ -102,7 +102,8 @@ impl Hw {
         });
     }
 
-    /// An operation, taken from the list, is complete: true on every CPU but the one spared by an erratum.
+    /// An operation, taken from the list, is complete: it has taken effect on every CPU except the one spared by an
+    /// erratum.
     pub(super) fn complete_withdrawn(&mut self, op: Outstanding) {
         if self.under_way.is_empty() || self.wrong(Wrong::SyncByIssueOnly) {
             return;
@@ -114,7 +115,7 @@ impl Hw {
         }
     }
 
-    /// Drops what was filled from withdrawn tables since the issue and before the operation took effect on that CPU.
+    /// Drops fills from withdrawn tables between the issue and the time at which the operation took effect on that CPU.
     fn drop_withdrawn(&mut self, op: Outstanding, only: Option<usize>) {
         for i in 0..self.under_way.len() {
             let w = self.under_way[i];
@@ -155,8 +156,8 @@ impl Hw {
         }
     }
 
-    /// A tag is loaded again: operations on it that reached the CPU while it was not are true now. What was filled
-    /// under it since their issue stays, but for what came from withdrawn tables before they took effect.
+    /// A tag is loaded again: operations on it that reached the CPU while it was not loaded take effect now. Fills
+    /// under it since their issue stay, except those from withdrawn tables before the operations took effect.
     pub(super) fn reached_while_away(&mut self, cpu: usize) {
         let (tag, checked) = (self.cpus[cpu].tag, self.cpus[cpu].checked);
         for i in 0..self.outstanding.len() {

@@ -1,8 +1,8 @@
-//! AArch64: withdrawals that the storing CPU has not published. A walk may still find what they took away, on any CPU
+//! AArch64: withdrawals that the storing CPU has not published. A walk may still find the withdrawn entry, on any CPU
 //! and after any invalidation; an exception there does not change that.
 //!
-//! Owns the list of them. Modelled as it looks from outside: an entry that such a store withdrew is there again after
-//! the invalidation half the time, where the CPU can walk to it.
+//! Owns the list of them. The model reproduces the visible effect: half the time, an entry that such a store withdrew
+//! is present again after the invalidation, if the CPU can walk to it.
 
 use super::ledger::Stamp;
 use super::tlb::{self, At, SUSPECT};
@@ -14,15 +14,15 @@ use shootdown::Stride;
 pub(super) struct Unpublished {
     slot: u32,
     issued: Stamp,
-    /// The walker of the CPU that stored sees it.
+    /// The storing CPU's own walker sees it.
     seen_there: bool,
 }
 
-/// Withdrawals that are remembered, the newest: a CPU that never publishes would leave ever more.
+/// Most withdrawals that are remembered, newest first: a CPU that never publishes would accumulate them without bound.
 const MOST: usize = 64;
 
 impl Hw {
-    /// A store that others see by now has withdrawn a translation.
+    /// A store that other CPUs see by now has withdrawn a translation.
     pub(super) fn withdrew_from(&mut self, slot: u32, issued: Stamp) {
         if !matches!(self.config.isa, Isa::Aarch64(_)) {
             return;
@@ -59,14 +59,14 @@ impl Hw {
         }
     }
 
-    /// Withdrawals of all CPUs are published: by one that may have read them, and passes them on with its own.
+    /// Withdrawals of all CPUs are published, by a CPU that may have read them and publishes them with its own.
     pub(super) fn all_published(&mut self) {
         if let Some(later) = &mut self.later {
             later.unpublished.clear();
         }
     }
 
-    /// Stores that were not published for so long are seen all the same.
+    /// After this time unpublished stores become visible too.
     pub(super) fn long_unpublished(&mut self, now: u64) {
         if let Some(later) = &mut self.later {
             let recent = |one: &Unpublished| now < one.issued.at + deferred::LONGEST_STORE;
@@ -74,7 +74,7 @@ impl Hw {
         }
     }
 
-    /// What this CPU will have filled again after the invalidation that comes now: it spares these.
+    /// Entries that this CPU will have filled again after the coming invalidation, which spares them.
     pub(super) fn spare_unpublished(&mut self, cpu: usize) -> Vec<At> {
         let c = &self.cpus[cpu];
         let walks = !c.is_off() && !c.booting && !c.descheduled;
@@ -99,7 +99,7 @@ impl Hw {
         spared
     }
 
-    /// What was spared counts as filled after the invalidation.
+    /// Spared entries count as filled after the invalidation.
     pub(super) fn fill_again(&mut self, spared: Vec<At>) {
         for at in spared {
             let fill = self.tick();
@@ -107,7 +107,7 @@ impl Hw {
         }
     }
 
-    /// The entry that a withdrawal took away, if the CPU has it under the tag and for the space that it has loaded.
+    /// The withdrawn entry, if the CPU has it under the tag and for the space that it has loaded.
     fn withdrawn_entry(&self, cpu: usize, one: &Unpublished) -> Option<At> {
         let (c, level) = (&self.cpus[cpu], self.ledger.chunks[one.slot as usize >> 9].level);
         let va = self.ledger.va(one.slot);

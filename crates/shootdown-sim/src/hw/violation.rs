@@ -1,25 +1,24 @@
 //! Violations, and how each is printed.
 //!
-//! Owns wording. Decides nothing.
+//! Owns the wording. Makes no decisions.
 
 use super::Hw;
 use super::ledger::Record;
 use super::tlb::{Body, GLOBAL, Tlb, key_tag};
 use std::fmt;
 
-/// The part of the contract that was broken.
+/// The rule of the contract that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Translations: a CPU can use, used, or filled from, a translation whose withdrawal a completed request covers.
     C1,
-    /// Frames: a frame went back to the allocator while a CPU could still use it, or was used after.
+    /// Frames: a frame was freed while a CPU could still use it, or used afterwards.
     C2,
-    /// Tables: a table page was freed while linked, loaded or cached where a CPU can walk it, or was walked after.
+    /// Tables: a table page was freed while linked, loaded or cached where a CPU can walk it, or walked afterwards.
     C3,
     /// Tags: a tag reached another space while entries were left under it.
     C4,
-    /// AArch64: an entry went from one output address or size to another without "not mapped" and a completed flush
-    /// between.
+    /// AArch64: an entry changed its output address or size without "not mapped" and a completed flush between.
     BreakBeforeMake,
 }
 
@@ -35,10 +34,10 @@ impl fmt::Display for Rule {
     }
 }
 
-/// One violation. The entry concerned was dropped afterwards, so that one mistake is reported once.
+/// One violation. The entry is dropped afterwards, so that one mistake is reported once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// What was broken.
+    /// The broken rule.
     pub rule: Rule,
     /// The CPU whose cache is at fault.
     pub cpu: usize,
@@ -48,7 +47,7 @@ pub struct Violation {
     pub space: u32,
     /// When it was found, cycles.
     pub at: u64,
-    /// What happened, in several lines.
+    /// The history, in several lines.
     pub story: String,
 }
 
@@ -82,7 +81,7 @@ impl Hw {
         });
     }
 
-    /// The history of a TLB entry: what it is, when it was withdrawn, which request should have removed it.
+    /// The history of a TLB entry: its contents, its withdrawal, and the request that should have removed it.
     pub(super) fn tell_entry(&self, cpu: usize, key: u64, body: &Body) -> Vec<String> {
         let under = if key & GLOBAL != 0 {
             "global".to_string()

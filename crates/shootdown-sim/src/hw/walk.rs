@@ -1,6 +1,6 @@
 //! Using the tables: hits, walks, fills, speculation.
 //!
-//! Owns what an access does. Judging what it finds is left to `oracle.rs`, which is asked on every hit.
+//! Owns the effects of an access. `oracle.rs` judges every hit.
 
 use super::entry::Entry;
 use super::psc::Link;
@@ -8,7 +8,7 @@ use super::tlb::{self, At, Body, GLOBAL, SUSPECT};
 use super::{Hw, Reason, Wrong, is_kernel, table_index};
 use shootdown::Stride;
 
-/// What an access wants.
+/// Kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// A load or an instruction fetch.
@@ -17,7 +17,7 @@ pub enum Access {
     Write,
 }
 
-/// Who accesses.
+/// Privilege of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
     /// User mode: needs the user bit.
@@ -68,7 +68,7 @@ impl Hw {
     /// One access: translation by hit or walk, checked by the oracle.
     ///
     /// A write that hits an entry without write permission or without the dirty bit, and a user access that hits one
-    /// without user permission, drop the entry and walk afresh; with
+    /// without user permission, drop the entry and walk again; with
     /// [`HwConfig::stale_faults`](super::HwConfig::stale_faults) they may fault instead, and walk the next time.
     ///
     /// # Errors
@@ -321,8 +321,8 @@ impl Hw {
         at.expect("the entry just filled")
     }
 
-    /// The CPU fills the translation of `va` on its own accord, through whatever it has loaded and cached, lazy or
-    /// not. Never faults, never sets the dirty bit. The oracle sees such a fill; it is not an access.
+    /// The CPU speculatively fills the translation of `va`, through its loaded root and cached links, in lazy TLB mode
+    /// too. Never faults, never sets the dirty bit. The oracle sees such a fill; it is not an access.
     pub fn speculate(&mut self, cpu: usize, va: u64, now: u64) {
         let c = &self.cpus[cpu];
         if c.is_off() || c.descheduled || (c.lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
@@ -352,7 +352,7 @@ impl Hw {
         };
     }
 
-    /// A moment outside of accesses at which a CPU may speculate: whether it does, as often as at an access. Then
+    /// Whether a CPU speculates at a moment outside of accesses, with the same probability as at an access.
     /// [`speculate_recent`](Hw::speculate_recent) follows.
     #[inline]
     pub fn turn_to_speculate(&mut self) -> bool {

@@ -1,22 +1,23 @@
-//! Deliberately wrong machines and oracles, for the tests that must notice them. The feature `faults` is off in every
-//! build that is not a test; [`Hw::wrong`](super::Hw::wrong) is then `false` at compile time.
+//! Machines and oracles with injected defects, which tests must notice. Only test builds enable the feature `faults`;
+//! otherwise [`Hw::wrong`](super::Hw::wrong) is `false` at compile time.
 
 use super::Hw;
 
-/// One way of being wrong: too strong hides bugs, too weak finds some that do not exist, a blind oracle finds none.
+/// One defect: a machine that is too strong hides bugs, one that is too weak reports bugs that do not exist, and a
+/// blind oracle finds none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wrong {
-    /// INVLPG takes the page from every tag.
+    /// INVLPG drops the page from every tag.
     InvlpgReachesAllTags,
-    /// INVLPG takes the page from every CPU.
+    /// INVLPG drops the page from every CPU.
     InvlpgReachesAllCpus,
     /// INVLPG leaves global entries.
     InvlpgSparesGlobal,
     /// INVLPG leaves paging-structure entries.
     InvlpgSparesLinks,
-    /// With TCE a page invalidation still drops links that are not on the way.
+    /// With TCE a page invalidation still drops links that are not on the path.
     TceIgnored,
-    /// Invalidating a tag takes global entries along.
+    /// Invalidating a tag drops global entries too.
     TagFlushTakesGlobal,
     /// A root load that keeps the tag's entries flushes them.
     LoadFlushes,
@@ -28,9 +29,9 @@ pub enum Wrong {
     SyncOfAnybody,
     /// TLBSYNC reaches no CPU that has another tag loaded.
     SyncForgetsAway,
-    /// TLBSYNC leaves what was filled from withdrawn tables after the issue.
+    /// TLBSYNC leaves entries filled from withdrawn tables after the issue.
     SyncByIssueOnly,
-    /// What reached a CPU under another tag is not true when its tag is loaded again.
+    /// Broadcasts that reached a CPU under another tag have no effect when their tag is loaded again.
     AwayStaysStale,
     /// A CPU whose clock is ahead of the issuer's never carries a broadcast out.
     ClockDecides,
@@ -42,9 +43,9 @@ pub enum Wrong {
     OracleIgnoresUse,
     /// The oracle does not look again at what it tolerated on a CPU that could not use it.
     OracleForgetsTolerated,
-    /// The oracle forbids a translation from the moment it is withdrawn.
+    /// The oracle forbids a translation from the moment of its withdrawal.
     OracleBindsAtOnce,
-    /// The oracle lets a frame go that a CPU can still use.
+    /// The oracle lets a frame be freed that a CPU can still use.
     OracleIgnoresFrees,
 }
 
@@ -77,7 +78,7 @@ impl Wrong {
 }
 
 impl Hw {
-    /// Whether the machine is wrong in this way.
+    /// Whether the machine has this defect.
     #[inline(always)]
     pub(super) fn wrong(&self, how: Wrong) -> bool {
         #[cfg(feature = "faults")]

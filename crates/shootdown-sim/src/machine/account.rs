@@ -1,18 +1,18 @@
-//! Where virtual time went and how often things happened, for each CPU.
+//! Virtual time by category and event counts, for each CPU.
 //!
-//! All time that passes on a CPU, waiting and sleeping included, belongs to the CPU's category of the moment.
+//! All time of a CPU, waiting and sleeping included, counts to the CPU's current category.
 
 use super::config::TICKS_PER_CYCLE;
 use super::cpu::{CATEGORIES, Cpu};
 use super::record::Core;
 use std::cell::Cell;
 
-/// What one CPU did since the last reset.
+/// Counts of one CPU since the last reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CpuStatistics {
     /// Charged operations.
     pub events: u64,
-    /// Interrupts sent to others.
+    /// Interrupts sent to other CPUs.
     pub ipis_sent: u64,
     /// Interrupts taken; several that were sent can merge into one.
     pub interrupts_taken: u64,
@@ -22,10 +22,10 @@ pub struct CpuStatistics {
     pub entry_cycles: [f64; CATEGORIES],
 }
 
-/// What the machine did since the last reset.
+/// Counts of the machine since the last reset.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Statistics {
-    /// The moment of the snapshot, cycles.
+    /// Time of the snapshot, cycles.
     pub at: u64,
     /// Sums over all CPUs.
     pub total: CpuStatistics,
@@ -34,7 +34,7 @@ pub struct Statistics {
 }
 
 impl Core {
-    /// The moment that snapshots refer to: the running CPU's time, or the host's.
+    /// Reference time of snapshots: the running CPU's, or the host's.
     fn moment(&self) -> u64 {
         if self.on_cpu() {
             self.cpu().clock.get()
@@ -74,7 +74,7 @@ impl Core {
         statistics
     }
 
-    /// Time of `cpu` up to `now` that is not booked yet; a CPU that is done has none.
+    /// Time of `cpu` up to `now` that is not booked yet; 0 for a CPU that is done.
     fn open(cpu: &Cpu, now: u64) -> u64 {
         use super::cpu::State::{Absent, Finished};
         let until = if matches!(cpu.state.get(), Absent | Finished) {
@@ -85,7 +85,7 @@ impl Core {
         until.saturating_sub(cpu.since.get())
     }
 
-    /// Starts all counts and times anew from this moment.
+    /// Resets all counts and times at this moment.
     pub(crate) fn reset_statistics(&self) {
         let now = self.moment();
         for cpu in &self.cpus {

@@ -1,8 +1,8 @@
 //! Simulated memory: one lazily committed mapping that holds every shared word and every CPU's stack.
 //!
 //! Because everything shared lives here, the cache line of an address follows from its offset (see `lines`), and host
-//! addresses never influence a result. Words grow from the start, stacks from the end; nothing
-//! is reused before the region goes. Knows nothing of time.
+//! addresses never influence a result. Words grow from the start, stacks from the end; no memory is reused before the
+//! region is unmapped. Independent of time.
 
 use corosensei::stack::{STACK_ALIGNMENT, Stack, StackPointer};
 use std::cell::Cell;
@@ -10,8 +10,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// The grain of the layout, on every host: results depend on offsets, so they must not depend on how large the host's
-/// pages are.
+/// Granularity of the layout, the same on every host: results depend on offsets, so offsets must not depend on the
+/// host's page size.
 const PAGE: usize = 4096;
 
 /// Bytes in a cache line.
@@ -58,7 +58,7 @@ impl Mapping {
         self.advise(0, libc::MADV_HUGEPAGE);
     }
 
-    /// Asks for none from `from` bytes on, which are touched here and there only.
+    /// Asks for no large pages from `from` bytes on, where accesses are sparse.
     fn prefer_small_pages(&self, from: usize) {
         debug_assert!(from <= self.bytes);
         #[cfg(target_os = "linux")]
@@ -69,7 +69,7 @@ impl Mapping {
 
     #[cfg(target_os = "linux")]
     fn advise(&self, from: usize, advice: libc::c_int) {
-        // SAFETY: the range is of this mapping, or refused; advice does not change contents.
+        // SAFETY: the range is in this mapping, or refused; advice does not change contents.
         unsafe { libc::madvise(self.start().wrapping_add(from).cast(), self.bytes - from, advice) };
     }
 
@@ -80,7 +80,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this value owns exactly this mapping, and whoever handed out pointers into it outlived them.
+        // SAFETY: this value is the only owner of the mapping, and outlived every pointer into it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -95,7 +95,7 @@ pub(crate) struct Region {
     high: Cell<usize>,
 }
 
-/// Bytes of words from which large host pages pay: a small machine would spend more time clearing them than running.
+/// Size of the words from which large host pages pay: a small machine would spend more time clearing them than running.
 const LARGE_FROM: usize = 65 << 20;
 
 impl Region {
@@ -112,7 +112,7 @@ impl Region {
             mapping.prefer_large_pages();
         }
         mapping.prefer_small_pages(words);
-        // Line 0 stands for everything outside the region, so no word may live there.
+        // Line 0 stands for everything outside the region, so no word may be there.
         Region {
             low: Cell::new(LINE),
             high: Cell::new(mapping.bytes),
@@ -200,11 +200,11 @@ impl Region {
 
     /// Guards the page at this offset, which was just cut off for a stack.
     fn guard(&self, offset: usize) -> Guard {
-        // SAFETY: asks a number.
+        // SAFETY: only queries a number.
         if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE as libc::c_long {
             return Guard::Untouched;
         }
-        // SAFETY: the page lies inside the mapping and nothing uses it.
+        // SAFETY: the page lies inside the mapping and is unused.
         let refused = unsafe { libc::mprotect(self.mapping.start().add(offset).cast(), PAGE, libc::PROT_NONE) };
         assert!(
             refused == 0,
@@ -214,7 +214,7 @@ impl Region {
         Guard::Protected
     }
 
-    /// Whether nobody has written to the page at this offset, which is readable.
+    /// Whether the page at this offset, which is readable, was never written.
     fn is_untouched(&self, offset: usize) -> bool {
         // SAFETY: inside the mapping, and the task that might write there has ended.
         let page = unsafe { std::slice::from_raw_parts(self.mapping.start().add(offset), PAGE) };
@@ -222,13 +222,13 @@ impl Region {
     }
 }
 
-/// What becomes of a stack that outgrows its place.
+/// How a stack overflow is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Guard {
     /// The host stops it at the first access.
     Protected,
-    /// It is found out when the stack goes: the host's pages are larger than ours (16 KiB on Apple's processors, up to
-    /// 64 KiB on other Arm hosts), so it cannot protect one.
+    /// It is detected when the stack is dropped. The host's pages are larger than ours (16 KiB on Apple's processors,
+    /// up to 64 KiB on other Arm hosts), so the host cannot protect one of ours.
     Untouched,
 }
 
@@ -243,15 +243,15 @@ pub(crate) struct ArenaStack {
 impl Drop for ArenaStack {
     fn drop(&mut self) {
         if self.guard == Guard::Untouched && !self.region.is_untouched(self.limit - self.region.base()) {
-            // Whatever lies below was overwritten: nothing that this process would say yet could be believed.
+            // Memory below was overwritten, so nothing that this process would report can be trusted.
             eprintln!("error: the stack of a simulated CPU was too small: raise `stack_bytes`");
             std::process::abort();
         }
     }
 }
 
-// SAFETY: the stack has a guard page at its limit (protected, or looked at in the end, see `Guard`), more than a page
-// of usable memory above it, an aligned base, and keeps the mapping alive.
+// SAFETY: the stack has a guard page at its limit (protected, or checked at the end, see `Guard`), more than a page of
+// usable memory above it, an aligned base, and keeps the mapping alive.
 unsafe impl Stack for ArenaStack {
     fn base(&self) -> StackPointer {
         debug_assert!(self.base.is_multiple_of(STACK_ALIGNMENT));
@@ -344,7 +344,7 @@ mod tests {
         let region = Rc::new(Region::new(1 << 20, 2, 1 << 16));
         let free = (1 << 20) - PAGE;
         assert!(region.is_untouched(free));
-        // SAFETY: a byte of the words, which nobody has reserved.
+        // SAFETY: a byte of the words that is not reserved.
         unsafe { region.mapping.start().add(free + PAGE - 1).write(1) };
         assert!(!region.is_untouched(free));
     }

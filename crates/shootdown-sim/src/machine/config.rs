@@ -1,6 +1,6 @@
-//! What a machine is made of: its topology, its costs and how closely virtual time is followed.
+//! Configuration of a machine: its topology, its costs and how closely virtual time is followed.
 //!
-//! Owns plain data only; every cost is in cycles and may have a fraction. Knows nothing of translation.
+//! Owns plain data only; every cost is in cycles and may have a fraction. Independent of translation.
 
 /// Most CPUs that one machine can have.
 pub const MAX_CPUS: usize = 1 << 13;
@@ -8,7 +8,7 @@ pub const MAX_CPUS: usize = 1 << 13;
 /// Ticks of internal virtual time in one cycle.
 pub const TICKS_PER_CYCLE: u64 = 16;
 
-/// Which CPUs are near each other. Every vector has one entry for each CPU; the numbers are only compared.
+/// Distances between CPUs. Every vector has one entry for each CPU; the numbers are only compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     /// Number of CPUs (hardware threads), from 1 to [`MAX_CPUS`].
@@ -52,7 +52,7 @@ impl Topology {
     }
 }
 
-/// How far two CPUs are apart; the index into the cost tables.
+/// Distance between two CPUs; the index into the cost tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
     /// The same CPU or its SMT sibling.
@@ -65,19 +65,19 @@ pub enum Distance {
     OtherSocket = 3,
 }
 
-/// What the operations of the core machine cost, in cycles. The defaults resemble a current server processor and are
-/// meant for tests; models bring their own.
+/// Costs of the core machine's operations, in cycles. The defaults resemble a current server processor and are meant
+/// for tests; models supply their own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreCosts {
     /// A load or store that hits the first-level cache.
     pub l1: f64,
-    /// What an atomic read-modify-write costs on top of gaining the line.
+    /// Cost of an atomic read-modify-write in addition to gaining the line.
     pub rmw: f64,
     /// First touch of a line that no CPU ever used.
     pub cold_line: f64,
     /// Moving a line from its last owner, by [`Distance`].
     pub transfer: [f64; 4],
-    /// Lines that a CPU can have on their way by prefetch; 0: prefetches do nothing.
+    /// Prefetches that a CPU can have in flight; 0: prefetches have no effect.
     pub prefetches: usize,
     /// A full barrier with an empty store buffer.
     pub fence: f64,
@@ -85,11 +85,11 @@ pub struct CoreCosts {
     pub ipi_first: f64,
     /// Sending to each further target (sender's time).
     pub ipi_next: f64,
-    /// From the send to the arrival, by [`Distance`].
+    /// Time from the send to the arrival, by [`Distance`].
     pub ipi_latency: [f64; 4],
-    /// From taking an interrupt to the handler's first instruction.
+    /// Time from taking an interrupt to the handler's first instruction.
     pub interrupt_entry: f64,
-    /// From the handler's last instruction back to what was interrupted.
+    /// Time from the handler's last instruction back to the interrupted code.
     pub interrupt_exit: f64,
     /// Factor on all charges while an SMT sibling runs, from 1.
     pub smt_slowdown: f64,
@@ -124,7 +124,7 @@ pub enum StoreBuffer {
     Off,
     /// When the line is gained; the storing CPU does not wait.
     Timing,
-    /// As `Timing`, and then a random time later: what a missing barrier needs to show.
+    /// As `Timing`, plus a random delay, which exposes missing barriers.
     Random {
         /// Most extra delay of one store, cycles.
         max_cycles: u64,
@@ -142,27 +142,26 @@ pub struct Config {
     pub seed: u64,
     /// When plain stores become visible.
     pub store_buffer: StoreBuffer,
-    /// Stores that one CPU can have buffered; one more waits for the oldest.
+    /// Stores that one CPU can buffer; a further store waits for the oldest.
     pub store_buffer_entries: usize,
     /// How far (cycles) a CPU may be ahead of the slowest one when it touches shared memory; 0 = strict order.
-    ///
-    /// The default is about what a line needs to cross a socket. Against strict order it moves the throughput of
-    /// `tlb_flush2` on the Milan model by -1.0 % (IPI, 16 threads), -0.6 % (IPI, 72), +1.3 % (broadcast, 16), +0.2 %
-    /// (broadcast, 72) and 0.0 % (adaptive, 72).
+    ///  The default is about the time of a line transfer across a socket. Against strict order it moves the throughput
+    ///  of `tlb_flush2` on the Milan model by -1.0 % (IPI, 16 threads), -0.6 % (IPI, 72), +1.3 % (broadcast, 16), +0.2
+    ///  % (broadcast, 72) and 0.0 % (adaptive, 72).
     pub slack_cycles: u64,
-    /// How far (cycles) a CPU may be ahead while it only touches lines that it has and fills its store buffer; at least
-    /// `slack_cycles`, and ignored when that is 0. Far above what a transfer takes, CPUs keep contended lines too long:
-    /// with 480, `tlb_flush2` by broadcast with 16 threads gains 4 %.
+    /// How far (cycles) a CPU may be ahead while it only touches lines that it holds and fills its store buffer; at
+    /// least `slack_cycles`, and ignored when that is 0. Far above what a transfer takes, CPUs keep contended lines too
+    /// long: with 480, `tlb_flush2` by broadcast with 16 threads gains 4 %.
     pub private_slack_cycles: u64,
     /// A waiting CPU evaluates its condition again after this many cycles even if nothing changed; 0 = never.
     pub recheck_cycles: u64,
     /// Usable bytes of each CPU's stack.
     pub stack_bytes: usize,
-    /// Tasks to be added besides one for each CPU; each needs a stack.
+    /// Tasks that can be added beyond one for each CPU; each needs a stack.
     pub extra_tasks: usize,
     /// Address space for simulated memory, bytes, stacks not included; committed only when touched.
     pub arena_bytes: usize,
-    /// Charged operations after which a run is given up as a livelock.
+    /// Charged operations after which a run is aborted as a livelock.
     pub max_events: u64,
     /// Charged operations between two calls of the progress callback.
     pub progress_events: u64,

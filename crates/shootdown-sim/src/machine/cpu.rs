@@ -1,4 +1,4 @@
-//! One simulated CPU: its clock, what it is doing, what may interrupt it, and where its time went.
+//! One simulated CPU: its clock, its activity, its pending interrupts, and its time accounting.
 //!
 //! Everything is a `Cell`: the record is reached through a shared reference from the scheduler and from the CPU's own
 //! coroutine, and no borrow is ever held across a switch.
@@ -31,12 +31,12 @@ pub(crate) const SLOW_HOST: u8 = 8;
 /// Why the fast paths are closed: lines are on their way that were prefetched.
 pub(crate) const SLOW_PREFETCHED: u8 = 16;
 
-/// What a CPU is doing.
+/// Activity of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// It has no task.
     Absent,
-    /// It runs, or would if it were its turn.
+    /// It runs, or would if it had the turn.
     Running,
     /// It is inside a long charge, which an interrupt splits.
     Charging,
@@ -67,15 +67,15 @@ impl State {
     }
 }
 
-/// Moments at which something arrives at a CPU: interrupts, or wakes. Those that have come are taken together.
+/// Arrival times at a CPU: of interrupts, or wakes. Those that have arrived are taken together.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    /// When each arrives and when it was sent. Latest first.
+    /// Arrival and send time of each. Latest first.
     moments: RefCell<Vec<(u64, u64)>>,
 }
 
 impl Arrivals {
-    /// Adds one that was sent at `sent`, or [`NEVER`] by anybody; returns the earliest arrival.
+    /// Adds one that was sent at `sent`, or [`NEVER`] if it has no sender; returns the earliest arrival.
     pub(crate) fn add(&self, at: u64, sent: u64) -> u64 {
         let mut moments = self.moments.borrow_mut();
         let place = moments.partition_point(|&(moment, _)| moment > at);
@@ -83,7 +83,7 @@ impl Arrivals {
         moments.last().map_or(NEVER, |&(moment, _)| moment)
     }
 
-    /// Takes all up to `now`. Returns when the first of them was sent and the earliest arrival that is left.
+    /// Takes all up to `now`. Returns the send time of the first of them and the earliest remaining arrival.
     pub(crate) fn take(&self, now: u64) -> (u64, u64) {
         let mut moments = self.moments.borrow_mut();
         let keep = moments.partition_point(|&(moment, _)| moment > now);
@@ -102,8 +102,8 @@ impl Arrivals {
 
 pub(crate) type Task = Coroutine<(), (), (), ArenaStack>;
 
-/// One CPU. In the order of declaration: what every operation and every turn touches fills the first line of the host's
-/// cache, for many simulated CPUs have to fit into it.
+/// One CPU. Fields are in order of use: those that every operation and every turn touches fill the first cache line of
+/// the host, because many simulated CPUs have to fit into its cache.
 #[repr(C, align(64))]
 pub(crate) struct Cpu {
     /// Own time, ticks.
@@ -116,12 +116,12 @@ pub(crate) struct Cpu {
     pub state: Cell<State>,
     /// Number plus one, as lines name their owner.
     pub name: u16,
-    /// An L1 hit and a read-modify-write that hits, in ticks, slowed by the siblings of the moment.
+    /// Costs of an L1 hit and of a read-modify-write that hits, in ticks, with the current slowdown by siblings.
     pub l1: Cell<u32>,
     pub rmw_hit: Cell<u32>,
-    /// Slow-down of the moment times 256.
+    /// Current slowdown times 256.
     pub factor: Cell<u32>,
-    /// (line, version) last read, by line modulo [`TAGS`]. All CPUs' lie together, in large host pages.
+    /// (line, version) last read, by line modulo [`TAGS`]. Those of all CPUs are contiguous, in large host pages.
     tags: NonNull<[Cell<u64>; TAGS]>,
 
     /// Next wake-up while suspended, ticks.
@@ -138,7 +138,7 @@ pub(crate) struct Cpu {
     pub siblings: Box<[u16]>,
 
     pub irqs: Arrivals,
-    /// When the first of the interrupts that were taken last was sent, ticks.
+    /// Send time of the first of the interrupts taken last, ticks.
     pub irq_sent: Cell<u64>,
     /// Interrupts raised so far, merged ones too.
     pub raised: Cell<u64>,
@@ -150,7 +150,7 @@ pub(crate) struct Cpu {
     pub buffer: RefCell<VecDeque<Buffered>>,
     /// When the youngest buffered store drains.
     pub last_drain: Cell<u64>,
-    /// Lines that were prefetched and when they arrive, ticks.
+    /// Prefetched lines and their arrival times, ticks.
     pub under_way: RefCell<Vec<(u32, u64)>>,
     /// (line, version) read by the conditions being evaluated; nested evaluations stack up.
     pub recorded: RefCell<Vec<(u32, u32)>>,
@@ -158,7 +158,7 @@ pub(crate) struct Cpu {
     pub category: Cell<u8>,
     pub since: Cell<u64>,
     pub times: [Cell<u64>; CATEGORIES],
-    /// Of these, what entering and leaving interrupt handlers took from the category that was interrupted.
+    /// Of these, the time that entering and leaving interrupt handlers took from the interrupted category.
     pub entries: [Cell<u64>; CATEGORIES],
     pub events_base: Cell<u64>,
     pub ipis_sent: Cell<u64>,
@@ -214,10 +214,10 @@ impl Cpu {
         usize::from(self.name) - 1
     }
 
-    /// What it remembers of a read of `line`.
+    /// Its record of a read of `line`.
     #[inline]
     pub(crate) fn tag(&self, line: u32) -> &Cell<u64> {
-        // SAFETY: `Core` keeps the memory, zeroed and as large as the type says, as long as the CPU.
+        // SAFETY: `Core` keeps the memory, zeroed and as large as the type requires, for the CPU's lifetime.
         unsafe { &self.tags.as_ref()[line as usize % TAGS] }
     }
 
@@ -259,7 +259,7 @@ impl Cpu {
         !self.masked.get() && self.irq_at.get() <= self.clock.get()
     }
 
-    /// Raises an interrupt that arrives at `at` and was sent at `sent`, or [`NEVER`] by anybody.
+    /// Raises an interrupt that arrives at `at` and was sent at `sent`, or [`NEVER`] if it has no sender.
     pub(crate) fn raise(&self, at: u64, sent: u64) {
         self.raised.set(self.raised.get() + 1);
         self.irq_at.set(self.irqs.add(at, sent));

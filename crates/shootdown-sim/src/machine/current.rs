@@ -33,7 +33,7 @@ pub(crate) fn core<'a>() -> &'a Core {
     }
 }
 
-/// Installs a machine for as long as the value lives.
+/// Installs a machine for the lifetime of the value.
 pub(crate) struct Installed(*const Core);
 
 impl Installed {
@@ -48,7 +48,7 @@ impl Drop for Installed {
     }
 }
 
-/// The running CPU, after everything that is due at its time; `None` on the host.
+/// The running CPU, after all events due at its time; `None` on the host.
 fn synced(core: &Core) -> Option<&Cpu> {
     let cpu = core.cpu();
     if !core.on_cpu() {
@@ -100,8 +100,8 @@ pub fn charge_ticks(ticks: u64) {
     core().charge(ticks);
 }
 
-/// Lets time pass on this CPU until `at` (cycles): it waits for something that has its own time, whatever its siblings
-/// do. An interrupt that arrives meanwhile is served at its arrival, within that time.
+/// Lets time pass on this CPU until `at` (cycles). It waits for an event with its own time, independent of its
+/// siblings. An interrupt that arrives meanwhile is served at its arrival, within that time.
 #[inline]
 pub fn pass_until(at: u64) {
     core().pass_until(at * TICKS_PER_CYCLE);
@@ -113,18 +113,18 @@ pub fn wait_until(condition: impl FnMut() -> bool) {
     core().wait_until(condition);
 }
 
-/// As [`wait_until`], but no longer than until `until`, cycles: whether the condition holds. Until then nothing but a
-/// change of what it read, an interrupt or an exit has it evaluated again.
+/// As [`wait_until`], but at most until `until`, cycles: whether the condition holds. Until then it is evaluated again
+/// only after a change of a word that it read, an interrupt or an exit.
 pub fn wait_until_or(until: u64, condition: impl FnMut() -> bool) -> bool {
     core().wait(until.saturating_mul(TICKS_PER_CYCLE), condition)
 }
 
-/// `cpu` leaves the guest at `at` (cycles), at its first instruction from then on, and the hypervisor is called.
+/// `cpu` leaves the guest at `at` (cycles), at its first instruction from then on, and calls the hypervisor.
 pub fn request_exit(cpu: usize, at: u64) {
     core().request_exit(cpu, at.saturating_mul(TICKS_PER_CYCLE));
 }
 
-/// Whether an interrupt has arrived at `cpu` that it has not taken, as the hypervisor sees it.
+/// Whether `cpu` has an interrupt pending, as the hypervisor sees it.
 pub fn interrupt_pending(cpu: usize) -> bool {
     core().cpus[cpu].irq_at.get() <= now_ticks()
 }
@@ -164,8 +164,8 @@ pub fn end_task() {
     unfinished.set(unfinished.get() - 1);
 }
 
-/// A point where the running task may be exchanged: does what [`Machine::set_preemption_hook`](super::Machine) was
-/// given, unless interrupts are off, and nothing when there is none.
+/// A point where the running task may be switched: calls the hook given to
+/// [`Machine::set_preemption_hook`](super::Machine), if any, unless interrupts are off.
 #[inline]
 pub fn preemption_point() {
     core().preemption_point();
@@ -177,7 +177,7 @@ pub fn interrupts_off() -> u64 {
     u64::from(core().set_masked(true))
 }
 
-/// Restores the mask that [`interrupts_off`] returned; an interrupt held back is taken now.
+/// Restores the mask that [`interrupts_off`] returned; a pending interrupt is then taken.
 #[inline]
 pub fn interrupts_restore(saved: u64) {
     core().set_masked(saved != 0);
@@ -194,35 +194,34 @@ pub fn send_ipi(targets: impl IntoIterator<Item = usize>) {
     core().send_ipi(targets.into_iter());
 }
 
-/// Sends a message through the interrupt controller to each of `targets`, which interrupts nobody: `arrives` is called
-/// with each target and when the message is there, cycles. This CPU pays for the sending. Does not drain its store
-/// buffer.
+/// Sends a message through the interrupt controller to each of `targets` without interrupting them. `arrives` is called
+/// with each target and the arrival time, cycles. This CPU pays for the sending. Does not drain its store buffer.
 pub fn send_message(targets: impl IntoIterator<Item = usize>, mut arrives: impl FnMut(usize, u64)) {
     core().send(targets.into_iter(), |target, _, at| {
         arrives(target, at.div_ceil(TICKS_PER_CYCLE))
     });
 }
 
-/// The hardware of `cpu` adds to `word` at `at` (cycles), at nobody's cost: whoever reads it next pays for the line.
-/// From a call of [`at`] at that time.
+/// The hardware of `cpu` adds to `word` at `at` (cycles), without cost: the next reader pays for the line. From a call
+/// of [`at`] at that time.
 pub fn add_by_hardware(cpu: usize, word: &SimWord, change: u64, at: u64) {
     core().add_by_hardware(cpu, word.raw(), change, at * TICKS_PER_CYCLE);
 }
 
-/// Raises an interrupt that arrives at `cpu` at `at` (cycles), at nobody's cost: a timer or a device.
+/// Raises an interrupt that arrives at `cpu` at `at` (cycles), without a sender's cost: a timer or a device.
 pub fn raise(cpu: usize, at: u64) {
     core().raise(cpu, at * TICKS_PER_CYCLE, NEVER);
 }
 
-/// In a handler: when the first of the interrupts that it was called for was sent, cycles, at the moment at which its
-/// sender began to send; none where a timer or a device raised them all.
+/// In a handler: when its sender began to send the first of the interrupts that it was called for, cycles; none where a
+/// timer or a device raised them all.
 pub fn interrupt_sent() -> Option<u64> {
     let sent = core().cpu().irq_sent.get();
     (sent != NEVER).then_some(sent / TICKS_PER_CYCLE)
 }
 
-/// Runs `call` on the host at `at` (cycles), before any CPU acts at that time. It may use this module's functions that
-/// concern the machine, not those that concern a CPU.
+/// Runs `call` on the host at `at` (cycles), before any CPU acts at that time. It may use the functions of this module
+/// that concern the machine, not those that concern a CPU.
 pub fn at(at: u64, call: impl FnOnce() + 'static) {
     core().at(at * TICKS_PER_CYCLE, Box::new(call));
 }
@@ -251,7 +250,7 @@ pub fn rng<T>(with: impl FnOnce(&mut rand_xoshiro::Xoshiro256PlusPlus) -> T) -> 
 }
 
 /// Whether this CPU's time has passed the deadline of the run: workloads check it between operations. A thread that
-/// asks a million times without spending time ends the run (see [`Outcome::Runaway`](super::Outcome::Runaway)).
+/// calls it a million times without spending time ends the run (see [`Outcome::Runaway`](super::Outcome::Runaway)).
 #[inline]
 pub fn stop_requested() -> bool {
     let core = core();
@@ -259,12 +258,12 @@ pub fn stop_requested() -> bool {
     now_ticks() >= core.deadline.get()
 }
 
-/// Puts the deadline off for good: the run goes on until the progress callback ends it.
+/// Removes the deadline: the run goes on until the progress callback ends it.
 pub fn never_stop() {
     core().deadline.set(super::cpu::NEVER);
 }
 
-/// Sets the category (below 16) that this CPU's time counts to from now on; returns the old one.
+/// Sets the category (below 16) of this CPU's time from here on; returns the old one.
 #[inline]
 pub fn set_category(category: u8) -> u8 {
     core().set_category(category)
@@ -281,12 +280,12 @@ pub fn statistics() -> Statistics {
     core().statistics()
 }
 
-/// Starts all counts and times anew: the end of the warm-up.
+/// Resets all counts and times: the end of the warm-up.
 pub fn reset_statistics() {
     core().reset_statistics();
 }
 
-/// The line of an address in simulated memory; all addresses elsewhere share one line.
+/// The line of an address in simulated memory; all other addresses share one line.
 #[inline]
 pub fn line_of<T>(place: *const T) -> LineId {
     LineId(core().lines.of(place as usize))
@@ -306,7 +305,7 @@ pub fn read_line(line: LineId) {
     core.read_line(cpu, line.0);
 }
 
-/// Charges a plain, unbuffered write of a line that has no value of its own, and wakes who waits for it.
+/// Charges a plain, unbuffered write of a line without a value, and wakes its waiters.
 pub fn write_line(line: LineId) {
     let core = core();
     if let Some(cpu) = synced(core) {
@@ -315,7 +314,7 @@ pub fn write_line(line: LineId) {
     }
 }
 
-/// Charges a read-modify-write of a line, a full barrier, and wakes who waits for it.
+/// Charges a read-modify-write of a line, a full barrier, and wakes its waiters.
 pub fn modify_line(line: LineId) {
     let core = core();
     let cpu = core.cpu();
@@ -325,8 +324,8 @@ pub fn modify_line(line: LineId) {
     }
 }
 
-/// Puts the store of `b` to `a`, whatever that is, on `line`, into this CPU's store buffer, in order with its other
-/// stores; when it becomes visible the machine's store hook is called with `(a, b)`. On the host: at once.
+/// Puts a store of `b` to `a`, in the caller's meaning, on `line`, into this CPU's store buffer, in order with its
+/// other stores. When it becomes visible the machine's store hook is called with `(a, b)`. On the host: at once.
 pub fn store_other(line: LineId, a: u64, b: u64) {
     let core = core();
     if core.on_cpu() {
@@ -343,15 +342,15 @@ pub fn pending_other(a: u64) -> Option<u64> {
     core.forwarded(core.cpu(), Target::Other(a))
 }
 
-/// Waits until this CPU's stores are visible: what a serialising instruction (a root load) does on the side.
+/// Waits until this CPU's stores are visible, as a serialising instruction (a root load) does.
 #[inline]
 pub fn drain_stores() {
     let core = core();
     core.drain_own(core.cpu());
 }
 
-/// Brings this CPU in line with all others before it touches shared state that is not a word, free of charge: stores
-/// due by now are visible afterwards, interrupts due are taken.
+/// Synchronises this CPU with all others before it touches shared state that is not a word, free of charge. Afterwards
+/// stores due by now are visible and interrupts due are taken.
 #[inline]
 pub fn synchronise() {
     let core = core();

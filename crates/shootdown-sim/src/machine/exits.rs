@@ -1,18 +1,18 @@
-//! Exits: a hypervisor under the machine takes a CPU away at any instruction, also with interrupts off.
+//! VM exits: a hypervisor under the machine deschedules a CPU at any instruction, also with interrupts off.
 //!
-//! Owns when a CPU is to leave and how long it may spin before it does. What happens outside the guest is the
-//! hypervisor's affair. Without a hypervisor nothing here is ever due.
+//! Owns when a CPU leaves the guest and how long it may spin before it does. The hypervisor owns what happens outside
+//! the guest. Without a hypervisor no exit is ever due.
 
 use super::cpu::{Cpu, NEVER, SLOW_RECORDING, State};
 use super::record::Core;
 
-/// What the machine asks of a hypervisor. Each is called on the CPU, interrupts masked, and returns when the CPU enters
-/// again; it may let time pass, and sleep. No exit happens within one.
+/// Callbacks of the machine into a hypervisor. Each is called on the CPU, with interrupts masked, and returns when the
+/// CPU enters again. It may let time pass, and sleep. No exit happens within one.
 pub trait Hypervisor {
     /// The CPU was asked to leave ([`request_exit`](super::request_exit)).
     fn exits(&self);
 
-    /// How many cycles a CPU that waits may spin from now on before it leaves; none: for ever.
+    /// How many cycles a waiting CPU may spin from here on before it leaves; none: without limit.
     fn spin_window(&self) -> Option<u64>;
 
     /// The CPU has spun for its window: a pause-loop exit.
@@ -20,7 +20,7 @@ pub trait Hypervisor {
 }
 
 impl Cpu {
-    /// When this CPU is to leave the guest.
+    /// When this CPU leaves the guest.
     #[inline]
     pub(crate) fn exit_due_at(&self) -> u64 {
         if self.outside.get() { NEVER } else { self.exit_at.get() }
@@ -45,14 +45,14 @@ impl Core {
         }
     }
 
-    /// The running CPU leaves as it was asked to.
+    /// The running CPU leaves as requested.
     #[inline(never)]
     pub(crate) fn take_exit(&self, cpu: &Cpu) {
         cpu.exit_at.set(NEVER);
         self.outside(cpu, |hypervisor| hypervisor.exits());
     }
 
-    /// When a CPU that begins to spin now leaves because of it, ticks.
+    /// When a CPU that begins to spin now exits because of it, ticks.
     pub(crate) fn spins_until(&self, cpu: &Cpu) -> u64 {
         let window = self.hypervisor.get().and_then(|hypervisor| hypervisor.spin_window());
         window.map_or(NEVER, |cycles| {
@@ -61,7 +61,7 @@ impl Core {
         })
     }
 
-    /// The running CPU has spun for as long as it may.
+    /// The running CPU has spun for its whole window.
     #[inline(never)]
     pub(crate) fn take_spin_exit(&self, cpu: &Cpu) {
         self.outside(cpu, |hypervisor| hypervisor.spins());

@@ -1,7 +1,7 @@
 //! Interrupts without payload: sending, arrival, merging, masking and the handler.
 //!
 //! As in a local APIC there is one pending bit: interrupts that arrive before the earlier one is taken merge with it.
-//! Knows nothing of what handlers do.
+//! Independent of the handlers' work.
 
 use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::Core;
@@ -23,8 +23,8 @@ impl Core {
         });
     }
 
-    /// Sends a message to each of `targets`, as interrupts are sent; `arrives` is called with each, when sending them
-    /// began, and when it is there, ticks.
+    /// Sends a message to each of `targets`, with the timing of interrupts. `arrives` is called with each target, the
+    /// start of sending, and the arrival, ticks.
     pub(crate) fn send(&self, targets: impl Iterator<Item = usize>, mut arrives: impl FnMut(usize, u64, u64)) {
         let cpu = self.cpu();
         cpu.count();
@@ -39,8 +39,8 @@ impl Core {
         }
     }
 
-    /// Raises an interrupt that arrives at `target` at `at`, ticks, and that its sender began to send at `sent`;
-    /// [`NEVER`] when nobody did.
+    /// Raises an interrupt that arrives at `target` at `at`, ticks. Its sender began to send at `sent`, or [`NEVER`]
+    /// without a sender.
     pub(crate) fn raise(&self, target: usize, at: u64, sent: u64) {
         let target = &self.cpus[target];
         target.raise(at, sent);
@@ -49,7 +49,7 @@ impl Core {
         }
         let interruptible = match target.state.get() {
             State::Charging | State::Sleeping => !target.masked.get(),
-            // Masked or not: the condition may poll for what the interrupt announces.
+            // Masked or not: the condition may poll for the interrupt's cause.
             State::Waiting => true,
             State::Running | State::Absent | State::Finished => false,
         };
@@ -84,7 +84,7 @@ impl Core {
         }
     }
 
-    /// Masks or unmasks; an interrupt that was held back is taken at once.
+    /// Masks or unmasks; a pending interrupt is taken at once.
     pub(crate) fn set_masked(&self, masked: bool) -> bool {
         let cpu = self.cpu();
         let old = cpu.masked.replace(masked);

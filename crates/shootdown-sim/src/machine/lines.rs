@@ -1,8 +1,8 @@
-//! Cache lines: who owns each, what touching it costs, and who waits for it to change.
+//! Cache lines: the owner of each, the cost of touching it, and the CPUs that wait for a change of it.
 //!
 //! Owns the line table and the lists of waiting CPUs. Values live in the words themselves. The line of a word is its
 //! arena offset, except on stacks, where the offset depends on how a compiler laid out frames: lines there get numbers
-//! in the order of first use, and give them back when a word on them is dropped. Line 0 stands for everything outside
+//! in the order of first use, which are released when a word on them is dropped. Line 0 stands for everything outside
 //! the arena; it always costs a first-level hit.
 
 use super::arena::{LINE, Mapping};
@@ -29,7 +29,7 @@ impl LineId {
 pub(crate) struct Line {
     /// End of the latest exclusive transfer, ticks.
     pub busy: Cell<u64>,
-    /// Raised by two whenever another CPU's copy dies; bit 0: some CPU waits for a change.
+    /// Incremented by two whenever another CPU's copy is invalidated; bit 0: some CPU waits for a change.
     pub version: Cell<u32>,
     /// Last writer (or first user), as CPU name; 0 = none.
     pub owner: Cell<u16>,
@@ -77,9 +77,9 @@ struct StackLines {
     each: usize,
     /// Number of each line in use, by offset; 0 = none.
     numbers: Mapping,
-    /// The next number nobody had.
+    /// The next unused number.
     fresh: Cell<u32>,
-    /// Numbers given back, by stack, the last first: a stack goes on with lines that its CPU had.
+    /// Released numbers, by stack, the last first: a stack continues with lines that its CPU held.
     free: RefCell<Vec<Vec<u32>>>,
 }
 
@@ -157,7 +157,7 @@ impl Lines {
         number
     }
 
-    /// The word at `address` is dropped: its line, if on a stack, gives its number back.
+    /// The word at `address` is dropped: if its line is on a stack, the line's number is released.
     #[inline]
     pub(crate) fn forget(&self, address: usize) {
         let index = address.wrapping_sub(self.base) / LINE;
@@ -185,22 +185,22 @@ impl Lines {
     }
 }
 
-/// What the per-CPU table remembers of a read.
+/// The per-CPU table's record of a read.
 #[inline]
 pub(crate) fn tag(line: u32, version: u32) -> u64 {
     u64::from(line) << 32 | u64::from(version | WAITED)
 }
 
-/// In which 16 bits two places differ, counted from the low end and 0 for nowhere (see `Core::places`). Of several
-/// differences OR-ed together: the farthest.
+/// The position of the 16-bit group in which two places differ, counted from the low end; 0: none (see `Core::places`).
+/// For several differences OR-ed together: the farthest.
 #[inline]
 fn distance_of(apart: u64) -> usize {
     debug_assert!(apart < 1 << 48);
     (apart << 1 | 1).ilog2().div_ceil(16) as usize
 }
 
-/// Takes a waiter off a list whose order does not matter. A line may have as many as there are CPUs, and when it
-/// changes each of them comes here: so they are compared in blocks, which the compiler does with vector instructions.
+/// Removes a waiter from a list whose order does not matter. A line may have as many waiters as there are CPUs, and
+/// each comes here when it changes. So entries are compared in blocks, which the compiler vectorises.
 fn strike(list: &mut Vec<u16>, waiter: u16) {
     const BLOCK: usize = 64;
     let mut from = 0;
@@ -216,8 +216,8 @@ fn strike(list: &mut Vec<u16>, waiter: u16) {
 }
 
 impl Core {
-    /// How far the CPUs named `a` and `b` are apart, as an index into cost tables (see `Distance`). Without branches,
-    /// because no processor can guess them.
+    /// Distance between the CPUs named `a` and `b`, as an index into cost tables (see `Distance`). Without branches,
+    /// because they are unpredictable.
     #[inline]
     pub(crate) fn distance(&self, a: u16, b: u16) -> usize {
         distance_of(self.place(a) ^ self.place(b))
@@ -226,7 +226,7 @@ impl Core {
     #[inline]
     fn place(&self, name: u16) -> u64 {
         debug_assert!(usize::from(name) < self.places.len());
-        // SAFETY: names are 0 for nobody, 1 to the number of CPUs, and one more for the host; `places` has them all.
+        // SAFETY: names are 0 for none, 1 to the number of CPUs, and one more for the host; `places` has them all.
         unsafe { *self.places.get_unchecked(usize::from(name)) }
     }
 
@@ -238,7 +238,7 @@ impl Core {
         if id == 0 || owner == cpu.name {
             cpu.pass(self.costs.l1);
         } else if let Some(gained) = self.asked_for(cpu, id) {
-            // It is on its way already, for a store of this CPU.
+            // It is already in flight, for a store of this CPU.
             let since = cpu.clock.get();
             cpu.clock.set(since.max(gained));
             waited_for_line(since);
@@ -264,7 +264,7 @@ impl Core {
         self.record(cpu, id);
     }
 
-    /// `cpu`, that far from the owner of `line`, has a copy now.
+    /// `cpu`, at that distance from the owner of `line`, has a copy from here on.
     #[inline]
     pub(crate) fn shared_with(&self, line: &Line, cpu: &Cpu, distance: usize) {
         let sharer = line.sharer.get();
@@ -272,14 +272,14 @@ impl Core {
         line.sharer.set(if farther { cpu.name } else { sharer });
     }
 
-    /// Whether `cpu` is the only holder of a line. Nobody holds line 0, which costs nothing to gain.
+    /// Whether `cpu` is the only holder of a line. Line 0 has no holder and costs nothing to gain.
     #[inline]
     pub(crate) fn alone(&self, cpu: &Cpu, id: u32) -> bool {
         let line = self.lines.get(id);
         id == 0 || (line.owner.get() == cpu.name && line.sharer.get() == 0)
     }
 
-    /// What it costs `cpu` to become the only holder of a line, ticks; `None` when it is already.
+    /// Cost for `cpu` of becoming the only holder of a line, ticks; `None` when it already is.
     #[inline(always)]
     pub(crate) fn gain_cost(&self, cpu: &Cpu, id: u32) -> Option<u64> {
         let line = self.lines.get(id);
@@ -320,7 +320,7 @@ impl Core {
         self.record_own_write(cpu, id);
     }
 
-    /// Makes `cpu` the only holder of `id`; every other copy dies.
+    /// Makes `cpu` the only holder of `id`; every other copy is invalidated.
     #[inline]
     pub(crate) fn own(&self, cpu: &Cpu, id: u32) {
         let line = self.lines.get(id);
@@ -329,7 +329,7 @@ impl Core {
         line.version.set(line.version.get().wrapping_add(2));
     }
 
-    /// Lets the CPUs that wait for a change of `id` look again at `at`; `writer` itself has seen the value all along.
+    /// Lets the CPUs that wait for a change of `id` evaluate again at `at`; `writer` itself already sees the value.
     #[inline]
     pub(crate) fn changed(&self, writer: &Cpu, id: u32, at: u64) {
         if self.lines.get(id).version.get() & WAITED != 0 {
@@ -348,7 +348,7 @@ impl Core {
         }
     }
 
-    /// Notes that the condition being evaluated depends on `id`.
+    /// Records that the condition being evaluated depends on `id`.
     #[inline]
     pub(crate) fn record(&self, cpu: &Cpu, id: u32) {
         if cpu.slow.get() & SLOW_RECORDING != 0 {
@@ -360,7 +360,7 @@ impl Core {
         }
     }
 
-    /// As [`record`](Self::record), when the condition itself wrote: older notes of the line follow.
+    /// As [`record`](Self::record), when the condition itself wrote: older records of the line are updated.
     fn record_own_write(&self, cpu: &Cpu, id: u32) {
         if cpu.slow.get() & SLOW_RECORDING != 0 {
             let version = self.lines.get(id).version.get() & !WAITED;
@@ -375,7 +375,7 @@ impl Core {
         }
     }
 
-    /// Whether no line noted since `from` was written by another CPU; if so, and `enlist`, waits on all of them.
+    /// Whether no line recorded since `from` was written by another CPU; if so, and `enlist`, waits on all of them.
     pub(crate) fn enlist(&self, cpu: &Cpu, from: usize) -> bool {
         let mut recorded = cpu.recorded.borrow_mut();
         let unchanged = |&(id, version): &(u32, u32)| self.lines.get(id).version.get() & !WAITED == version;

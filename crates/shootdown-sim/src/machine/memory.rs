@@ -1,7 +1,7 @@
 //! Memory operations: loads, stores through a store buffer (x86-TSO), read-modify-writes and barriers.
 //!
-//! Owns the store buffers and the queue of their drains. A buffered store is seen by its own CPU at once and by others
-//! from its drain time on; stores of one CPU drain in order. Charges go through `lines`.
+//! Owns the store buffers and the queue of their drains. A buffered store is visible to its own CPU at once and to
+//! others from its drain time on; stores of one CPU drain in order. Charges go through `lines`.
 
 use super::config::StoreBuffer;
 use super::cpu::{Cpu, NEVER, SLOW_BUFFERED, SLOW_HOST};
@@ -14,22 +14,22 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where a buffered store goes.
+/// The destination of a buffered store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A word in the arena, where the memory stays mapped until the machine goes.
+    /// A word in the arena, which stays mapped for the machine's lifetime.
     Word(*const AtomicU64),
-    /// Whatever the store hook makes of this number.
+    /// A number that the store hook interprets.
     Other(u64),
 }
 
-/// A store that others do not see yet.
+/// A store that other CPUs do not see yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buffered {
     target: Target,
     value: u64,
     line: u32,
-    /// When its line is here, ticks.
+    /// Arrival time of its line, ticks.
     gained: u64,
     /// When it becomes visible, ticks.
     drain: u64,
@@ -65,8 +65,8 @@ impl Core {
         self.load_slow(cpu, word, id)
     }
 
-    /// Whether `cpu` has a copy of `id` that it may read at its clock: such a copy lives until a writer has gained the
-    /// line, so that what others are still to do by now cannot have changed it yet.
+    /// Whether `cpu` has a copy of `id` that it may read at its clock. Such a copy is valid until a writer has gained
+    /// the line, so pending operations of other CPUs cannot have changed it yet.
     #[inline]
     pub(crate) fn near(&self, cpu: &Cpu, id: u32) -> bool {
         let line = self.lines.get(id);
@@ -95,7 +95,7 @@ impl Core {
         forwarded.unwrap_or_else(|| word.load(Relaxed))
     }
 
-    /// What the youngest buffered store of `cpu` to `target` holds.
+    /// The value of the youngest buffered store of `cpu` to `target`.
     pub(crate) fn forwarded(&self, cpu: &Cpu, target: Target) -> Option<u64> {
         if cpu.slow.get() & SLOW_BUFFERED == 0 {
             return None;
@@ -108,7 +108,7 @@ impl Core {
             .map(|store| store.value)
     }
 
-    /// When line `id` is here, if a buffered store of `cpu` has asked for it.
+    /// Arrival time of line `id`, if a buffered store of `cpu` has requested it.
     #[inline]
     pub(crate) fn asked_for(&self, cpu: &Cpu, id: u32) -> Option<u64> {
         if cpu.slow.get() & SLOW_BUFFERED == 0 {
@@ -122,7 +122,7 @@ impl Core {
             .map(|store| store.gained)
     }
 
-    /// Whether `cpu` may write `id` at its clock without anyone noticing.
+    /// Whether `cpu` may write `id` at its clock without another CPU seeing it.
     #[inline]
     fn exclusive(&self, cpu: &Cpu, id: u32) -> bool {
         let line = self.lines.get(id);
@@ -153,7 +153,7 @@ impl Core {
     pub(crate) fn store_to(&self, cpu: &Cpu, id: u32, target: Target, value: u64) {
         cpu.count();
         let bufferable = self.mode != StoreBuffer::Off && (id != 0 || matches!(target, Target::Other(_)));
-        // Nobody sees it enter the buffer, and it leaves in its turn.
+        // Its entry into the buffer is not observable, and it drains in order.
         if !bufferable || cpu.clock.get() > self.private_limit.get() {
             self.sync(cpu);
         }
@@ -195,7 +195,7 @@ impl Core {
         self.record(cpu, id);
         let gained = match self.gain_cost(cpu, id) {
             None => self.prefetched_until(cpu, id),
-            // The line comes once for all stores to it.
+            // One transfer of the line serves all stores to it.
             Some(cost) => self.asked_for(cpu, id).unwrap_or_else(|| {
                 let busy = &self.lines.get(id).busy;
                 let end = now.max(busy.get()) + cost;
@@ -248,7 +248,7 @@ impl Core {
         self.deliver(cpu, store);
     }
 
-    /// Adds to a word in the name of `cpu`, whose the line becomes.
+    /// Adds to a word on behalf of `cpu`, which then owns the line.
     pub(crate) fn add_by_hardware(&self, cpu: usize, word: &AtomicU64, change: u64, at: u64) {
         let cpu = &self.cpus[cpu];
         let id = self.lines.of(std::ptr::from_ref(word) as usize);
@@ -257,7 +257,7 @@ impl Core {
         self.changed(cpu, id, at);
     }
 
-    /// Writes the value of a store whose line is gained.
+    /// Writes the value of a store whose line has arrived.
     fn deliver(&self, cpu: &Cpu, store: Buffered) {
         let changed = match store.target {
             Target::Word(word) => {
