@@ -1,4 +1,4 @@
-//! Numbers as a person writes them.
+//! Numbers in their usual written form.
 
 /// The shortest text that reads back as the same number: `0.5`, `1200`, and `1e300` instead of its 301 digits.
 pub fn written(value: f64) -> String {

@@ -277,7 +277,7 @@ impl Core {
         }
     }
 
-    /// Makes visible everything that drains by `now`.
+    /// Makes visible every store that drains by `now`.
     pub(crate) fn drain_until(&self, now: u64) {
         loop {
             let head = self.drains.heads.borrow().peek().map(|head| head.0);
@@ -286,8 +286,8 @@ impl Core {
                 break;
             };
             let cpu = &self.cpus[usize::from(name) - 1];
-            // All of this CPU's that drain then: they come next in any case. A queue entry can be late to learn that
-            // its store went early; then there is none.
+            // All stores of this CPU that drain by then: they come next in any case. If a store drained early, its
+            // queue entry may be late; then there is none.
             let next = loop {
                 let mut buffer = cpu.buffer.borrow_mut();
                 let head = buffer.front().map(|store| store.drain);
@@ -369,7 +369,7 @@ impl Core {
         loop {
             self.drain_own(cpu);
             self.sync(cpu);
-            // An interrupt taken meanwhile can have stored.
+            // An interrupt taken meanwhile may have stored.
             if cpu.slow.get() & (SLOW_BUFFERED | SLOW_HOST) != SLOW_BUFFERED {
                 break;
             }
@@ -377,7 +377,7 @@ impl Core {
         self.gain_line(cpu, id, self.costs.rmw);
     }
 
-    /// Makes visible at once what any CPU has buffered for a word that is about to go, and gives up its line.
+    /// Makes every buffered store to a word visible at once before the word is dropped, and releases its line.
     #[inline]
     pub(crate) fn forget_word(&self, word: *const AtomicU64) {
         if self.drains.next.get() != NEVER {

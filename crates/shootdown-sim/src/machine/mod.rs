@@ -1,6 +1,6 @@
 //! The core of the simulated machine: CPUs as coroutines in virtual time, cache lines, store buffers and interrupts.
 //!
-//! A [`Machine`] runs on one host thread and is a pure function of its [`Config`] and its tasks. It knows nothing of
+//! A [`Machine`] runs on one host thread and is a pure function of its [`Config`] and its tasks. It is independent of
 //! translation: TLBs, page tables and kernels are built on the functions of this module, which act on the machine that
 //! runs on the calling thread.
 //!
@@ -48,14 +48,13 @@ pub enum Outcome {
     Finished,
     /// The progress callback asked for it.
     Abandoned,
-    /// Tasks are left and nothing will ever wake them; the report names each.
+    /// Tasks are left and no event will wake them; the report names each.
     Deadlock(String),
-    /// The bound on charged operations was reached, or a thread goes round without spending time; the report names each
-    /// CPU.
+    /// The bound on charged operations was reached, or a thread loops without spending time; the report names each CPU.
     Runaway(String),
 }
 
-/// What the progress callback learns.
+/// Arguments of the progress callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Charged operations so far.
@@ -69,7 +68,7 @@ pub struct Progress {
 pub enum Barrier {
     /// Table writes before it are visible to walkers before later invalidations.
     PublishTables,
-    /// Earlier stores come before a root load.
+    /// Earlier stores are ordered before a root load.
     BeforeRootLoad,
 }
 
@@ -152,7 +151,7 @@ impl Machine {
         core.tree.set(id, cpu.clock.get());
     }
 
-    /// Sets what runs on a CPU that takes an interrupt: on its own stack, interrupts masked. Once.
+    /// Sets the interrupt handler of every CPU: it runs on the CPU's own stack, interrupts masked. Once.
     ///
     /// # Panics
     /// When set before.
@@ -163,7 +162,7 @@ impl Machine {
         );
     }
 
-    /// Sets what the named barriers of the facade do besides what they do on x86: a machine whose invalidation
+    /// Sets what the named barriers of the facade do in addition to x86's: for a machine whose invalidation
     /// instructions are not ordered by memory barriers. Once.
     ///
     /// # Panics
@@ -175,7 +174,7 @@ impl Machine {
         );
     }
 
-    /// Sets what notes each interrupt that a CPU sends: called on that CPU with the target. Costs nothing. Once.
+    /// Sets a callback for each interrupt that a CPU sends: called on that CPU with the target. Free of cost. Once.
     ///
     /// # Panics
     /// When set before.
@@ -194,13 +193,13 @@ impl Machine {
         );
     }
 
-    /// What entering and leaving an interrupt's handler takes together, cycles.
+    /// Time to enter and leave an interrupt handler, together, cycles.
     pub fn interrupt_entry_exit(&self) -> u64 {
         (self.core.costs.interrupt_entry + self.core.costs.interrupt_exit) / TICKS_PER_CYCLE
     }
 
-    /// Sets what makes a store by [`store_other`] visible. It is called in whatever context the store's time comes and
-    /// must neither charge nor wait. Once.
+    /// Sets the callback that makes a store by [`store_other`] visible. It is called at the store's time, in any
+    /// context, and must neither charge nor wait. Once.
     ///
     /// # Panics
     /// When set before.
@@ -232,8 +231,8 @@ impl Machine {
     /// As [`alloc`](Self::alloc), but never dropped.
     ///
     /// # Safety
-    /// The reference must not be used after the machine is dropped, whose drop runs the destructors of what is on the
-    /// CPUs' stacks.
+    /// The reference must not be used after the machine is dropped, whose drop runs the destructors of the values on
+    /// the CPUs' stacks.
     pub unsafe fn alloc_static<T>(&self, value: T) -> &'static T {
         // SAFETY: initialised by `place`; valid as long as the caller promises to use it.
         unsafe { self.region.place(value).as_ref() }
@@ -244,8 +243,8 @@ impl Machine {
     /// # Safety
     /// As [`alloc_static`](Self::alloc_static).
     pub unsafe fn alloc_static_slice<T>(&self, count: usize, mut make: impl FnMut() -> T) -> &'static mut [T] {
-        // SAFETY: all initialised by `place_slice`, unless the iterator were shorter than it says, which a range is
-        // not; valid as long as the caller promises to use it.
+        // SAFETY: all initialised by `place_slice`, because a range is never shorter than it says; valid while the
+        // caller keeps its promise.
         unsafe { self.region.place_slice((0..count).map(|_| make())).as_mut() }
     }
 
@@ -261,7 +260,7 @@ impl Machine {
         )
     }
 
-    /// Runs until every task returned, `progress` returns false, or nothing can go on. `deadline`, cycles, is when
+    /// Runs until every task returned, `progress` returns false, or no task can continue. `deadline`, cycles, is when
     /// [`stop_requested`] turns true. Afterwards every buffered store is visible.
     ///
     /// # Panics
@@ -318,8 +317,8 @@ impl std::fmt::Debug for Machine {
 }
 
 impl Drop for Machine {
-    /// Ends tasks that did not return by unwinding their stacks: destructors run, operations on words still work but
-    /// cost nothing, and nothing waits.
+    /// Ends tasks that did not return by unwinding their stacks. Destructors run; operations on words still work, but
+    /// cost no time and never wait.
     fn drop(&mut self) {
         let core = &*self.core;
         let _installed = Installed::new(core);

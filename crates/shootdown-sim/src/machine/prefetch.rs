@@ -1,8 +1,8 @@
-//! Prefetches: lines on their way to a CPU that goes on meanwhile.
+//! Prefetches: cache lines in flight to a CPU that continues meanwhile.
 //!
-//! A line is shared, or gained, from the moment of the prefetch, as after a read or a write; the CPU waits for it when
-//! it reads or writes it, if it has not arrived. Whoever writes it in between takes it away again, and the access pays
-//! in full.
+//! A line is shared, or gained, from the moment of the prefetch, as after a read or a write. The CPU waits for it when
+//! it reads or writes it before it has arrived. A write by another CPU in between takes the line away, and the access
+//! pays the full cost.
 
 use super::cpu::{Cpu, SLOW_PREFETCHED};
 use super::lines::tag;
@@ -41,7 +41,7 @@ impl Core {
         self.own(cpu, id);
     }
 
-    /// The instruction itself, on a machine that prefetches: the CPU, and the line.
+    /// The prefetch instruction, on a machine that prefetches: the CPU, and the line.
     fn begin_prefetch(&self, word: &AtomicU64) -> Option<(&Cpu, u32)> {
         let cpu = self.cpu();
         if self.costs.prefetches == 0 || !self.on_cpu() {
@@ -56,13 +56,13 @@ impl Core {
         Some((cpu, id))
     }
 
-    /// `id` begins to come to `cpu`, which takes `cost` ticks once it has a buffer for it and whoever has the line lets
-    /// go; when it arrives.
+    /// `id` begins to move to `cpu`. The transfer takes `cost` ticks from the time that a buffer is free and the
+    /// present holder releases the line.
     fn fetch(&self, cpu: &Cpu, id: u32, cost: u64) -> u64 {
         let mut under_way = cpu.under_way.borrow_mut();
         under_way.retain(|&(_, arrives)| arrives > cpu.clock.get());
         if under_way.len() >= self.costs.prefetches {
-            // There is no buffer free before the first has arrived.
+            // No buffer is free before the first line has arrived.
             let first = (0..under_way.len()).min_by_key(|&index| under_way[index].1);
             let (_, arrives) = under_way.swap_remove(first.unwrap_or(0));
             let since = cpu.clock.get();
@@ -76,7 +76,7 @@ impl Core {
         arrives
     }
 
-    /// Waits for `id` if it was prefetched and is still on its way.
+    /// Waits for `id` if it was prefetched and is still in flight.
     #[inline]
     pub(crate) fn await_prefetched(&self, cpu: &Cpu, id: u32) {
         if cpu.slow.get() & SLOW_PREFETCHED != 0 {
@@ -94,7 +94,7 @@ impl Core {
         cpu.set_slow(SLOW_PREFETCHED, !under_way.is_empty());
     }
 
-    /// When `id` is here: now, or when it arrives if it was prefetched.
+    /// Time at which `id` is available: at once, or at its arrival if it was prefetched.
     #[inline]
     pub(crate) fn prefetched_until(&self, cpu: &Cpu, id: u32) -> u64 {
         let now = cpu.clock.get();

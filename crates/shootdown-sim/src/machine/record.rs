@@ -1,5 +1,4 @@
-//! The record of a machine that everything else hangs on: its CPUs, lines, limits and queues, how it is made, and what
-//! each CPU is doing.
+//! The central record of a machine: its CPUs, lines, limits and queues, its construction, and the activity of each CPU.
 
 use super::StoreBuffer;
 use super::arena::Mapping;
@@ -19,11 +18,11 @@ use std::ptr::NonNull;
 pub(crate) type Hook = Box<dyn Fn(u64, u64)>;
 pub(crate) type Timer = Box<dyn FnOnce()>;
 
-/// Everything of a machine that is reached from its CPUs.
+/// All state of a machine that is reached from its CPUs.
 pub(crate) struct Core {
     /// The CPU that runs; the host's stand-in between turns.
     pub current: Cell<*const Cpu>,
-    /// Latest clock with which the running CPU may touch memory that others touch, lines it owns, or nothing shared.
+    /// Latest clock at which the running CPU may touch lines that other CPUs use, lines it owns, or nothing shared.
     pub shared_limit: Cell<u64>,
     pub private_limit: Cell<u64>,
     pub charge_limit: Cell<u64>,
@@ -35,7 +34,7 @@ pub(crate) struct Core {
     pub costs: TickCosts,
     /// All CPUs, and the host's stand-in last.
     pub cpus: Box<[Cpu]>,
-    /// What the CPUs' `tags` point into.
+    /// Memory that the CPUs' `tags` point into.
     _tags: Mapping,
     /// Socket, cluster and core of each CPU, 16 bits each from the high end, by name.
     pub places: Box<[u64]>,
@@ -47,37 +46,37 @@ pub(crate) struct Core {
 
     pub slack: u64,
     pub private_slack: u64,
-    /// No interrupt sent now can arrive sooner than this.
+    /// Shortest time from the send of an interrupt to its arrival.
     pub horizon: u64,
     pub recheck: u64,
     pub mode: StoreBuffer,
     pub entries: usize,
     pub deadline: Cell<u64>,
-    /// Time of the scheduler: the last turn given or timer run, ticks.
+    /// Time of the scheduler: of the last turn or timer, ticks.
     pub time: Cell<u64>,
     pub events: Cell<u64>,
     pub max_events: u64,
     pub progress_events: u64,
-    /// Charged operations at which the scheduler looks up from its turns.
+    /// Number of charged operations at which the scheduler next checks its limits.
     pub report_at: Cell<u64>,
-    /// Who asked last whether to stop (by name), at which time, and how often since it had another.
+    /// CPU that last called `stop_requested` (by name), the time, and the number of calls at that time.
     pub asked: Cell<(u16, u64, u32)>,
     /// A CPU that does not spend time.
     pub stuck: Cell<bool>,
-    /// Where the task that just gave up its turn goes on; its own CPU when another task takes its place.
+    /// CPU on which the task that just gave up its turn continues; its own when another task takes its place.
     pub moving: Cell<Option<usize>>,
     pub tasks: Tasks,
     /// Tasks that must end before the run does.
     pub unfinished: Cell<usize>,
-    /// The machine is being taken down: operations still work on memory but never wait.
+    /// The machine is being dropped: operations still work on memory but never wait.
     pub dying: Cell<bool>,
 
     pub rng: RefCell<Xoshiro256PlusPlus>,
     pub handler: OnceCell<Box<dyn Fn()>>,
     pub store_hook: OnceCell<Hook>,
-    /// What barriers do beyond those of x86; unset where they do no more.
+    /// Additional effects of barriers beyond those of x86; unset if none.
     pub barrier_hook: OnceCell<Box<dyn Fn(super::Barrier)>>,
-    /// What notes each interrupt that a CPU sends, by its target.
+    /// Callback for each interrupt that a CPU sends, with its target.
     pub send_hook: OnceCell<Box<dyn Fn(usize)>>,
     pub hypervisor: OnceCell<Box<dyn Hypervisor>>,
 }
@@ -183,14 +182,14 @@ impl Core {
         &self.cpus[self.cpus.len() - 1]
     }
 
-    /// Whether a simulated CPU runs, and not the host (setting up, a timer, taking down).
+    /// Whether a simulated CPU runs, and not the host (set-up, a timer, the drop).
     #[inline]
     pub(crate) fn on_cpu(&self) -> bool {
-        // The bit is set for the host's stand-in, and for all CPUs while the machine is taken down.
+        // The bit is set for the host's stand-in, and for all CPUs while the machine is being dropped.
         self.cpu().slow.get() & SLOW_HOST == 0
     }
 
-    /// Changes what `cpu` does, and with it the speed of its siblings.
+    /// Changes the activity of `cpu`, and with it the speed of its siblings.
     #[inline]
     pub(crate) fn set_state(&self, cpu: &Cpu, state: State) {
         let old = cpu.state.replace(state);

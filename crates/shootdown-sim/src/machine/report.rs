@@ -1,4 +1,4 @@
-//! What a run that went wrong says: each CPU that is not done, what it does and what it waits for.
+//! The report of a failed run: each CPU that is not done, its activity and what it waits for.
 
 use super::config::TICKS_PER_CYCLE;
 use super::cpu::{Cpu, NEVER, State};

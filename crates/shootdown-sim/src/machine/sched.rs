@@ -1,4 +1,4 @@
-//! The scheduler: which CPU runs next, how far a CPU may run ahead, and what a switch does.
+//! The scheduler: which CPU runs next, how far a CPU may run ahead, and how a switch works.
 //!
 //! The invariant that makes results exact: a CPU touches shared state at time T only when no other CPU, buffered store
 //! or timer is due before T (minus the slack).
@@ -8,10 +8,10 @@ use super::record::{Core, Timer};
 use super::{Outcome, Progress};
 use corosensei::CoroutineResult;
 
-/// How far a CPU that nobody competes with runs before the scheduler looks at bounds, ticks.
+/// How far a CPU runs without competition before the scheduler checks limits, ticks.
 const WINDOW: u64 = 1 << 22;
 
-/// How often a CPU may come round without spending time before the run ends: far more than any loop of a workload
+/// Calls of `stop_requested` without spending time after which the run ends: far more than any loop of a workload
 /// needs.
 const ROUNDS: u32 = 1 << 20;
 
@@ -37,7 +37,7 @@ impl Core {
             .set(others.saturating_add(self.horizon).min(calls).min(drained));
     }
 
-    /// Makes a suspended CPU run at `at` if it was to run later.
+    /// Makes a suspended CPU run at `at` if that is earlier than its wake-up.
     #[inline]
     pub(crate) fn hasten(&self, cpu: &Cpu, at: u64) {
         if at < cpu.key.get() {
@@ -54,15 +54,15 @@ impl Core {
     #[inline(always)]
     pub(crate) fn suspend(&self, cpu: &Cpu, key: u64) {
         cpu.key.set(key);
-        // SAFETY: set when the task started, and valid as long as the task's stack is, on which this runs.
+        // SAFETY: set when the task started, and valid for the lifetime of the task's stack, on which this runs.
         unsafe { (*cpu.yielder.get()).suspend(()) };
     }
 
     /// Brings the running CPU to a point where it may touch shared state at its clock: others have caught up, stores
     /// due by then are visible, interrupts due are taken.
     ///
-    /// The usual switch is inlined into each operation: every return from a frame that was entered before a switch is
-    /// a branch that the host mispredicts, so there should be few.
+    /// The usual switch is inlined into each operation. The host mispredicts every return from a frame that was entered
+    /// before a switch, so there should be few.
     #[inline(always)]
     pub(crate) fn sync(&self, cpu: &Cpu) {
         let clock = cpu.clock.get();
@@ -71,7 +71,7 @@ impl Core {
         }
         if clock > self.others.get().saturating_add(self.slack) && self.on_cpu() {
             self.suspend(cpu, clock);
-            // The turn has set the limits anew, to 0 when the machine is being taken down.
+            // The turn has recomputed the limits, to 0 when the machine is being dropped.
             if cpu.clock.get() <= self.shared_limit.get() {
                 return;
             }
@@ -101,7 +101,7 @@ impl Core {
             } else if cpu.interrupt_due() {
                 self.take_interrupts(cpu);
             } else {
-                // Each of the above has set the limits anew.
+                // Each of the above has recomputed the limits.
                 break;
             }
         }
@@ -122,8 +122,8 @@ impl Core {
         }
     }
 
-    /// Lets virtual time pass until `at`, ticks: whatever ends then is not slowed by siblings, and goes on while an
-    /// interrupt is served.
+    /// Lets virtual time pass until `at`, ticks. The end is not delayed by siblings, nor by an interrupt that is served
+    /// meanwhile.
     pub(crate) fn pass_until(&self, at: u64) {
         let cpu = self.cpu();
         cpu.count();
@@ -160,8 +160,7 @@ impl Core {
                 self.take_interrupts(cpu);
                 rest = until.map_or(rest, |at| at.saturating_sub(cpu.clock.get()));
             } else if self.drains.next.get().saturating_add(self.horizon) < clock + rest {
-                // A store becomes visible meanwhile. Where everybody else waits, nothing but this would tell them in
-                // time.
+                // A store becomes visible meanwhile. If all other CPUs wait, only this notifies them in time.
                 let at = self.drains.next.get().max(clock);
                 rest -= at - clock;
                 cpu.clock.set(at);
@@ -195,8 +194,8 @@ impl Core {
         }
     }
 
-    /// Notes that the running CPU has come round to asking whether to stop. One that came [`ROUNDS`] times without
-    /// spending time would never give up its turn: the run ends here, with a report.
+    /// Records that the running CPU has called `stop_requested`. A CPU that called it [`ROUNDS`] times without spending
+    /// time would never give up its turn: the run ends here, with a report.
     #[inline]
     pub(crate) fn asks_to_stop(&self) {
         let cpu = self.cpu();
@@ -211,7 +210,7 @@ impl Core {
         }
     }
 
-    /// Runs `call` on the host at `at`, before any CPU does anything at that time.
+    /// Runs `call` on the host at `at`, before any CPU acts at that time.
     pub(crate) fn at(&self, at: u64, call: Timer) {
         let number = self.timer_count.get();
         self.timer_count.set(number + 1);
@@ -230,9 +229,8 @@ impl Core {
         }
     }
 
-    /// Gives turns until the run ends. Between two turns the CPU of the first stays the current one, which nothing
-    /// looks at:
-    /// before anything but a turn comes `leave`.
+    /// Gives turns until the run ends. Between two turns the CPU of the first stays the current one, but is not used:
+    /// before any operation other than a turn comes `leave`.
     pub(crate) fn run(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Outcome {
         let report_after = |events: u64| events.saturating_add(self.progress_events).min(self.max_events);
         self.report_at.set(report_after(self.events.get()));
@@ -294,7 +292,7 @@ impl Core {
         // SAFETY: only the scheduler touches `task`, and a task is never resumed from within a task.
         let task = unsafe { &mut *cpu.task.get() };
         let result = task.as_mut().expect("a CPU without a task has no key").resume(());
-        // At least one: a turn without a charged operation must still bring the bound on a livelock nearer.
+        // At least one: a turn without a charged operation must still count towards the livelock limit.
         self.events.set(self.events.get() + (cpu.events.get() - before).max(1));
         let key = match result {
             CoroutineResult::Yield(()) => match self.moving.take() {
@@ -316,7 +314,7 @@ impl Core {
         self.tree.set(id, key);
     }
 
-    /// Goes on with the running task on CPU `to`, not before this CPU's time.
+    /// Continues the running task on CPU `to`, not before this CPU's time.
     pub(crate) fn migrate(&self, to: usize) {
         let from = self.cpu();
         if !self.on_cpu() || from.id() == to {
@@ -358,7 +356,7 @@ impl Core {
         self.tree.set(to.id(), to.clock.get());
     }
 
-    /// Back to the host: no limits, no fast paths.
+    /// Returns to the host: no limits, no fast paths.
     pub(crate) fn leave(&self) {
         self.current.set(self.host());
         self.shared_limit.set(0);
@@ -368,7 +366,7 @@ impl Core {
     }
 
     fn finish(&self, cpu: &Cpu) {
-        // SAFETY: as in `turn`; the task has returned, so nothing runs on its stack.
+        // SAFETY: as in `turn`; the task has returned, so no code runs on its stack.
         unsafe { *cpu.task.get() = None };
         cpu.key.set(NEVER);
         self.set_state(cpu, State::Finished);

@@ -1,10 +1,9 @@
-//! Several tasks on one CPU: tasks that are parked while others run, exchanging them, and the points at which that may
-//! happen.
+//! Several tasks on one CPU: parked tasks, task switches, and the points at which a switch may happen.
 //!
-//! Owns the parked tasks and which one each CPU runs. When to exchange which is a scheduler's business, built on these
-//! functions. A machine without added tasks pays one test at each point. An exchange happens only where no frame of
-//! this machine's own is left on the task's stack that remembers its CPU: at the end of a charge that was split,
-//! between two evaluations of a condition, and where interrupts come back on; so a task may go on with any CPU.
+//! Owns the parked tasks and which one each CPU runs. A scheduler, built on these functions, decides when to switch. A
+//! machine without added tasks pays one test at each point. A switch happens only where the task's stack holds no frame
+//! of the machine that remembers its CPU: at the end of a split charge, between two evaluations of a condition, and
+//! where interrupts are unmasked. So a task may continue on any CPU.
 
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State, Task};
 use super::record::Core;
@@ -18,7 +17,7 @@ struct Parked {
     yielder: *const Yielder<(), ()>,
     category: u8,
     daemon: bool,
-    /// When it was parked, ticks: it does not go on before.
+    /// When it was parked, ticks: it does not continue before.
     at: u64,
 }
 
@@ -32,15 +31,15 @@ impl Parked {
     };
 }
 
-/// The tasks of a machine, by number: those that CPUs were given to start with by the CPU's, then the added ones.
+/// The tasks of a machine, by number: first those that CPUs started with, by CPU number, then the added ones.
 #[derive(Default)]
 pub(crate) struct Tasks {
     parked: RefCell<Vec<Parked>>,
     /// The task of each CPU.
     running: RefCell<Vec<usize>>,
-    /// The task that takes the place of the one that has just given up its turn.
+    /// The task that replaces the one that has just given up its turn.
     next: Cell<usize>,
-    /// What a scheduler does at a point where the running task may be exchanged.
+    /// Callback of a scheduler at a point where the running task may be switched.
     at_point: OnceCell<Box<dyn Fn()>>,
 }
 
@@ -73,8 +72,8 @@ impl Machine {
         number
     }
 
-    /// Sets what happens at each point where the running task may be exchanged: interrupts are on, and whoever calls
-    /// [`switch_task`](current::switch_task) there may come back on another CPU. Once.
+    /// Sets the callback at each point where the running task may be switched. Interrupts are on, and a caller of
+    /// [`switch_task`](current::switch_task) there may continue on another CPU. Once.
     ///
     /// # Panics
     /// When set before.

@@ -12,7 +12,7 @@ impl Core {
         self.wait(NEVER, condition);
     }
 
-    /// Returns when `condition` holds, or when it does not at `until`, ticks: whether it holds.
+    /// Returns when `condition` holds, or at `until`, ticks: whether it holds.
     pub(crate) fn wait(&self, until: u64, mut condition: impl FnMut() -> bool) -> bool {
         let mut spins_until = None;
         let mut holds = false;
@@ -41,19 +41,19 @@ impl Core {
                 self.delist(cpu, from);
             }
             if cpu.events.get() == before {
-                // A condition that touches nothing must not hold the clock still.
+                // A condition that touches no word must not stop the clock.
                 cpu.count();
             }
             cpu.recorded.borrow_mut().truncate(from);
-            // The waiter may go on with another CPU.
+            // The waiter may continue on another CPU.
             self.preemption_point();
         }
         self.cpu().recorded.borrow_mut().truncate(from);
         holds
     }
 
-    /// Blocks `cpu` until a line it waits on changes, an interrupt arrives that it had not noticed at `noticed`, or it
-    /// is `until`.
+    /// Blocks `cpu` until a line it waits on changes, an interrupt arrives that it had not noticed at `noticed`, or
+    /// `until`.
     fn block(&self, cpu: &Cpu, noticed: u64, until: u64) {
         let clock = cpu.clock.get();
         let interrupt = if cpu.masked.get() {
@@ -119,7 +119,8 @@ impl Core {
         if self.on_cpu() {
             cpu.count();
             self.sync(cpu);
-            // Not before this CPU's stores are visible: the sleeper would look, see nothing and sleep on.
+            // Not before this CPU's stores are visible: the sleeper would evaluate its condition, find it false and
+            // sleep on.
             at = cpu.clock.get();
             if !cpu.buffer.borrow().is_empty() {
                 at = at.max(cpu.last_drain.get());

@@ -148,7 +148,7 @@ unsafe impl Facade for SimWorld {
     }
 }
 
-/// What a barrier does on this machine besides what it does on x86.
+/// Additional effect of a barrier on this machine, beyond x86's.
 #[inline]
 fn besides(barrier: Barrier) {
     if let Some(hook) = try_core().and_then(|core| core.barrier_hook.get()) {

@@ -2,7 +2,7 @@
 
 use super::costs::{Aarch64Model, Riscv64Model};
 
-/// The instruction set of a machine, and what a machine of that kind has that others have not.
+/// The instruction set of a machine, with the settings that only this kind of machine has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arch {
     /// x86-64.

@@ -1,4 +1,4 @@
-//! From what a file says to a [`Model`]: numbers converted, and checked against each other.
+//! From the contents of a file to a [`Model`]: numbers converted, and checked against each other.
 
 use super::costs::{
     Aarch64Model, BroadcastModel, Costs, KernelCosts, RarModel, Riscv64Model, Simulation, Smt, Tags, Tlb, VmModel,
@@ -9,7 +9,7 @@ use super::provenance::{Parameter, Unit};
 use super::topology::{Numbering, Topology};
 use super::{Arch, CLOCK, Model, OPTIONAL_TABLES, RAR};
 
-/// Everything that a file says, and its name for errors.
+/// The contents of a file, and its name for errors.
 struct Entries<'a> {
     texts: &'a [(String, String, usize)],
     parameters: &'a [Parameter],
@@ -46,7 +46,7 @@ impl Entries<'_> {
         self.parameters.iter().find(|parameter| parameter.table() == table)
     }
 
-    /// In cycles, where it is a time.
+    /// In cycles, if it is a time.
     fn number(&self, path: &str) -> f64 {
         let ghz = self.find(CLOCK.path).map_or(1.0, |clock| clock.value);
         self.find(path).map_or(0.0, |parameter| match parameter.unit {
@@ -68,7 +68,7 @@ impl Entries<'_> {
         })
     }
 
-    /// Tables that only some machines have are there on these, and on no others.
+    /// Tables of one kind of machine are required there and refused elsewhere.
     fn check_tables(&self, arch: Arch) -> Result<(), ModelError> {
         if let Some(parameter) = self.first_of(RAR) {
             if arch != Arch::X86_64 {
@@ -110,7 +110,8 @@ impl Entries<'_> {
             threads_per_core: self.number("topology.threads_per_core") as usize,
             numbering,
         };
-        // The last socket may be there in part, or a machine of odd sockets could not have the most CPUs.
+        // The last socket may be partial. Otherwise a machine with an odd number of sockets could not have the most
+        // CPUs.
         let all = topology.hardware_threads();
         if all - all / topology.sockets >= Topology::MAX_CPUS {
             let expected = format!("expected at most {} CPUs in all, found {all}", Topology::MAX_CPUS);

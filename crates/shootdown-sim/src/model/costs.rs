@@ -1,12 +1,12 @@
 //! The tables of a model file and what each number means.
 //!
 //! One macro declares a table once: the struct that the simulator reads, its documentation, and the rule each number
-//! must meet. Times are `f64` processor cycles whichever unit the file used; the numbers themselves, and why they were
-//! chosen, live in the model files and `docs/src/machines/priors.md`.
+//! must meet. Times are `f64` processor cycles whichever unit the file used; the numbers themselves, and their reasons,
+//! are in the model files and `docs/src/machines/priors.md`.
 
 use super::topology::Distance;
 
-/// What a number must satisfy, and the unit that it may be written in.
+/// The constraint on a number, and the units that it may have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Rule {
     /// A time, cycles or ns, above zero.
@@ -15,7 +15,7 @@ pub(super) enum Rule {
     TimeOrZero,
     /// A whole number between two bounds.
     Whole(u32, u32),
-    /// How many times longer something takes: at least 1.
+    /// A slowdown factor: at least 1.
     Factor,
     /// A factor that may shorten: at least 0.1.
     Scale,
@@ -28,7 +28,7 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    /// Longest time accepted, in the unit written: a guard against a slipped decimal point and against overflow.
+    /// Longest time accepted, in the written unit: catches a misplaced decimal point and prevents overflow.
     pub(super) const LONGEST: f64 = 1e9;
 
     /// Whether the number is a time (cycles or ns) and not a pure value.
@@ -36,7 +36,7 @@ impl Rule {
         matches!(self, Rule::Time | Rule::TimeOrZero)
     }
 
-    /// `Err` says what was expected of a number whose unit is called `unit` (`cycles`, `ns` or `value`).
+    /// `Err` says what is expected of a number whose unit is called `unit` (`cycles`, `ns` or `value`).
     pub(super) fn check(self, value: f64, unit: &str) -> Result<(), String> {
         let fits = match self {
             Rule::Time if value <= 0.0 => return Err(format!("expected {unit} > 0")),
@@ -77,7 +77,7 @@ pub(super) struct Field {
     pub name: &'static str,
     /// Dotted path, `table.name`.
     pub path: &'static str,
-    /// What the number must satisfy.
+    /// Its constraint.
     pub rule: Rule,
 }
 
@@ -136,7 +136,7 @@ macro_rules! table {
 }
 
 table! {
-    /// What the machine charges for single operations, in cycles.
+    /// Costs of single machine operations, in cycles.
     "costs" Costs {
         /// A load or store that hits the first-level cache.
         l1_hit: f64 = Rule::Time,
@@ -152,18 +152,19 @@ table! {
         transfer_socket: f64 = Rule::Time,
         /// Moving a line from another socket.
         transfer_remote: f64 = Rule::Time,
-        /// Lines that a CPU can have on their way by prefetch at the same time; 0 where prefetches do nothing. Without
-        /// one the simulated CPU waits for each line that it reads.
+        /// Prefetches that a CPU can have in flight; 0 where prefetches have no effect. Without one the simulated CPU
+        /// waits for each line that it reads.
         prefetches: usize = Rule::Whole(0, 256),
         /// Sender's time for the first target of an interrupt.
         ipi_send: f64 = Rule::Time,
         /// Sender's time for each further target.
         ipi_send_more: f64 = Rule::TimeOrZero,
-        /// Flight time of an interrupt to a CPU of the same cluster: sent to first handler-entry cycle.
+        /// Delivery time of an interrupt to a CPU of the same cluster: from the send to the first cycle of handler
+        /// entry.
         ipi_deliver_cluster: f64 = Rule::Time,
-        /// Flight time to another cluster of the socket.
+        /// Delivery time to another cluster of the socket.
         ipi_deliver_socket: f64 = Rule::Time,
-        /// Flight time to another socket.
+        /// Delivery time to another socket.
         ipi_deliver_remote: f64 = Rule::Time,
         /// Target's time from accepting an interrupt to the first line of the handler, the pipeline flush included.
         interrupt_entry: f64 = Rule::Time,
@@ -183,16 +184,16 @@ table! {
         invpcid_all: f64 = Rule::Time,
         /// Loading CR3 with NOFLUSH set.
         root_load_keep: f64 = Rule::Time,
-        /// Loading CR3 so that the tag's entries go.
+        /// Loading CR3 with a flush of the tag's entries.
         root_load_flush: f64 = Rule::Time,
         /// Issuing one INVLPGB; it completes later.
         broadcast_issue: f64 = Rule::Time,
-        /// TLBSYNC behind one INVLPGB on an otherwise quiet machine.
+        /// TLBSYNC after one INVLPGB on an otherwise idle machine.
         broadcast_sync: f64 = Rule::Time,
         /// Mean time for which one broadcast invalidation occupies the whole machine, so that the next has to wait; 0
-        /// for no limit. Each takes anything up to twice that, all times alike.
+        /// for no limit. Each takes between zero and twice that, uniformly distributed.
         broadcast_interval: f64 = Rule::TimeOrZero,
-        /// How long user code of each other CPU that is awake is held up by one broadcast.
+        /// Delay of user code on each other CPU that is awake, per broadcast.
         broadcast_received: f64 = Rule::TimeOrZero,
     }
 }
@@ -209,7 +210,7 @@ impl Costs {
         }
     }
 
-    /// Cycles for which an interrupt is in flight between CPUs this far apart. Siblings count as one cluster.
+    /// Delivery time of an interrupt between CPUs this far apart, cycles. Siblings count as one cluster.
     pub const fn ipi_deliver(&self, distance: Distance) -> f64 {
         match distance {
             Distance::Same | Distance::Core | Distance::Cluster => self.ipi_deliver_cluster,
@@ -220,8 +221,8 @@ impl Costs {
 }
 
 table! {
-    /// What the kernel around the engine charges, in cycles, without anything the simulation carries out step by step:
-    /// lock words, table writes under the oracle, TLB work and interrupts come on top.
+    /// Costs of the kernel around the engine, in cycles, excluding everything that is simulated step by step: lock
+    /// words, page-table writes, TLB work and interrupts are charged separately.
     "kernel" KernelCosts {
         /// Entering and leaving the kernel by a system call.
         syscall: f64 = Rule::TimeOrZero,
@@ -231,7 +232,7 @@ table! {
         page_alloc: f64 = Rule::TimeOrZero,
         /// Clearing a 4 KiB frame.
         page_zero: f64 = Rule::TimeOrZero,
-        /// Giving a frame back to the per-CPU free list.
+        /// Returning a frame to the per-CPU free list.
         page_free: f64 = Rule::TimeOrZero,
         /// Writing one table entry and its reverse mapping.
         map_entry: f64 = Rule::TimeOrZero,
@@ -245,9 +246,9 @@ table! {
         munmap: f64 = Rule::TimeOrZero,
         /// Adding a page to the CPU's batch for the LRU lists.
         lru_add: f64 = Rule::TimeOrZero,
-        /// How long the LRU lock is held, to put a batch of pages on the list or to take one off.
+        /// Hold time of the LRU lock, to put a batch of pages on the list or to take one off.
         lru_hold: f64 = Rule::TimeOrZero,
-        /// One access of the user program, its own instructions included, cache and TLB not.
+        /// One access of the user program, including its own instructions, excluding cache and TLB.
         user_access: f64 = Rule::TimeOrZero,
         /// Blocking a task and switching to the idle task.
         sleep: f64 = Rule::TimeOrZero,
@@ -257,26 +258,27 @@ table! {
         wake_latency: f64 = Rule::TimeOrZero,
         /// A context switch without the root load.
         switch: f64 = Rule::TimeOrZero,
-        /// How long a thread runs before another that waits for its CPU has its turn.
+        /// Time slice of a thread while another waits for its CPU.
         slice: f64 = Rule::Time,
         /// Time between two scheduler ticks of a CPU; only designs that defer unmaps to ticks have them.
         tick_period: f64 = Rule::Time,
-        /// The tick's handler besides the interrupt's entry and exit: accounting, timers, the scheduler.
+        /// The tick's handler, excluding interrupt entry and exit: accounting, timers, the scheduler.
         tick: f64 = Rule::TimeOrZero,
-        /// A cross-CPU call, for each target: its descriptor's line fetched to be written and again to be waited for.
+        /// A cross-CPU call, for each target: its descriptor's line is fetched twice, to be written and to be waited
+        /// for.
         call_target: f64 = Rule::TimeOrZero,
-        /// Factor on the times of memory management, which are all up to `lru_add`: what mitigations, debug options and
-        /// accounting cost; below 1 for kernels leaner than that table's.
+        /// Factor on the times of memory management, which are all up to `lru_add`: mitigations, debug options and
+        /// accounting; below 1 for kernels leaner than that table's.
         slowdown: f64 = Rule::Scale,
     }
 }
 
 table! {
-    /// What sharing a core costs, as factors on time.
+    /// Costs of sharing a core, as factors on time.
     "smt" Smt {
         /// How many times longer work takes while a sibling works too.
         slowdown: f64 = Rule::Factor,
-        /// How many times longer work takes while a sibling spins politely (PAUSE).
+        /// How many times longer work takes while a sibling spins with PAUSE.
         spin_slowdown: f64 = Rule::Factor,
     }
 }
@@ -292,7 +294,7 @@ table! {
         large_entries: usize = Rule::Whole(1, 1 << 20),
         /// Entries of the cache of upper table levels.
         paging_structure_entries: usize = Rule::Whole(1, 1 << 20),
-        /// Invalidating a page takes only the upper-level entries on the way to it, not all of its tag (x86 EFER.TCE).
+        /// Invalidating a page drops only the upper-level entries on the path to it, not all of its tag (x86 EFER.TCE).
         tce: bool = Rule::Flag,
     }
 }
@@ -320,73 +322,72 @@ table! {
 }
 
 table! {
-    /// Remote Action Requests (Intel): a table that x86-64 machines have that have them. A message costs what an
-    /// interrupt does to send and to deliver; an invalidation what INVPCID does.
+    /// Remote Action Requests (Intel): a table of x86-64 machines that have them. A message costs as much as an
+    /// interrupt to send and to deliver, and an invalidation as much as INVPCID.
     "rar" RarModel {
-        /// Entries of the table of payloads; 0 to do without.
+        /// Entries of the payload table; 0 turns the feature off.
         entries: usize = Rule::Whole(0, 64),
         /// Most pages of one entry.
         max_pages: u32 = Rule::Whole(1, 63),
-        /// What the microcode of a CPU takes for a message, without the invalidations.
+        /// Microcode time for a message, excluding the invalidations.
         action: f64 = Rule::TimeOrZero,
     }
 }
 
 table! {
-    /// What a hypervisor under the kernel costs, and how it schedules: of machines that are run as virtual ones
-    /// (`--vm`).
+    /// Costs and scheduling of a hypervisor under the kernel, for machines that run as virtual ones (`--vm`).
     "vm" VmModel {
         /// Virtual CPUs: the first of the machine; 0 for a machine that is not virtual.
         vcpus: usize = Rule::Whole(0, 8192),
-        /// CPUs of the host that they share; 0: as many.
+        /// Host CPUs that they share; 0: as many as virtual CPUs.
         host_cpus: usize = Rule::Whole(0, 8192),
-        /// Virtual CPUs of other machines that share the host's CPUs too, and are always busy.
+        /// Always-busy virtual CPUs of other machines that share the host's CPUs too.
         others: usize = Rule::Whole(0, 65_536),
-        /// Whether a virtual CPU that does not run is flushed at its entry, in place of an interrupt.
+        /// Whether a descheduled virtual CPU is flushed at its entry, in place of an interrupt.
         pv_flush: bool = Rule::Flag,
-        /// Whether interrupts reach a virtual CPU that runs without an exit.
+        /// Whether a running virtual CPU takes interrupts without an exit.
         posted: bool = Rule::Flag,
         /// Whether sending one needs no exit either.
         ipi_virtualised: bool = Rule::Flag,
-        /// Whether the guest may broadcast invalidations, where the machine has that; on AArch64 it may in any case.
+        /// Whether the guest may broadcast invalidations, if the machine can; on AArch64 always.
         broadcast: bool = Rule::Flag,
         /// Sender's time for its exit with the first target of an interrupt.
         ipi_exit: f64 = Rule::TimeOrZero,
         /// Sender's time for each further target.
         ipi_exit_more: f64 = Rule::TimeOrZero,
-        /// How much later an interrupt arrives that is not posted.
+        /// Added delivery time of an interrupt that is not posted.
         kick: f64 = Rule::TimeOrZero,
         /// Target's time for an interrupt that is not posted: exit, injection, entry.
         inject: f64 = Rule::TimeOrZero,
-        /// Time between one virtual CPU's leaving a host CPU and the next one's running there.
+        /// Time from one virtual CPU's leaving a host CPU to the start of the next one there.
         switch: f64 = Rule::TimeOrZero,
-        /// Time until a halted virtual CPU runs again, on a host CPU that is free.
+        /// Time until a halted virtual CPU runs again, on a free host CPU.
         wake: f64 = Rule::TimeOrZero,
-        /// How long a virtual CPU runs before another that waits for a host CPU has its turn, on average.
+        /// Mean time slice of a virtual CPU while another waits for a host CPU.
         slice: f64 = Rule::Time,
-        /// In what time each virtual CPU of a host CPU runs once, where slices do not become shorter than `slice` for
-        /// that; 0: each slice is `slice`.
+        /// Period in which each virtual CPU of a host CPU runs once, unless slices would become shorter than `slice`;
+        /// 0: each slice is `slice`.
         latency: f64 = Rule::TimeOrZero,
-        /// How much more than another a virtual CPU must have run for that to take its host CPU when it wakes up, or
-        /// when another yields to it.
+        /// How much more than another virtual CPU the running one must have run to be preempted by it, when that one
+        /// wakes up or when another yields to it.
         wakeup: f64 = Rule::TimeOrZero,
-        /// How long a virtual CPU spins before it exits (pause-loop exit) the first time since its entry; doubled each
-        /// time. 0: it never does.
+        /// How long a virtual CPU spins before its first pause-loop exit since its entry; doubled each time. 0: it
+        /// never exits.
         spin_window: f64 = Rule::TimeOrZero,
-        /// What such an exit takes, or a hypercall that yields.
+        /// Cost of such an exit, or of a hypercall that yields.
         spin_exit: f64 = Rule::TimeOrZero,
-        /// Virtual CPUs that it yields to: 0, virtual CPUs preempted in the kernel; 1, also those that wait for a host
-        /// CPU since they woke up; 2, also those with an interrupt pending.
+        /// Virtual CPUs that it yields to: 0, those preempted in the kernel; 1, also those that wait for a host CPU
+        /// since they woke up; 2, also those with an interrupt pending.
         boost: usize = Rule::Whole(0, 2),
         /// Whether a sender of interrupts yields to the first target that is preempted.
         yield_on_send: bool = Rule::Flag,
-        /// Turns that a guest's spinlock spins before the virtual CPU halts; 0: it never does.
+        /// Iterations that a guest's spinlock spins before the virtual CPU halts; 0: it never halts.
         lock_spins: usize = Rule::Whole(0, 1_000_000),
-        /// What one such turn takes: PAUSE.
+        /// Cost of one such iteration: PAUSE.
         pause: f64 = Rule::Time,
-        /// Whether a waiter halts at once if the one before it is preempted; else only if that has halted.
+        /// Whether a waiter halts at once if the waiter before it is preempted; else only if that one has halted.
         lock_gives_up: bool = Rule::Flag,
-        /// By what share a slice is at most shorter or longer.
+        /// Largest variation of a slice, as a share of it.
         spread: f64 = Rule::Probability,
         /// Factor on `costs.walk_step`: two-dimensional walks.
         walk: f64 = Rule::Factor,
@@ -394,7 +395,7 @@ table! {
 }
 
 table! {
-    /// What only AArch64 machines have.
+    /// Properties that only AArch64 machines have.
     "aarch64" Aarch64Model {
         /// Range operations (FEAT_TLBIRANGE).
         range: bool = Rule::Flag,
@@ -402,9 +403,9 @@ table! {
         store_barrier_drains: bool = Rule::Flag,
         /// DSB ISHST with nothing to wait for.
         store_barrier: f64 = Rule::TimeOrZero,
-        /// DSB NSH and ISB behind local invalidations.
+        /// DSB NSH and ISB after local invalidations.
         local_barrier: f64 = Rule::TimeOrZero,
-        /// What each further CPU with broadcasts under way adds to a synchronisation.
+        /// Added cost of a synchronisation for each further CPU with broadcasts in progress.
         sync_per_cpu: f64 = Rule::TimeOrZero,
         /// Erratum: an invalidation may be lost unless it is repeated. Designs are run with the workaround.
         erratum_repeat: bool = Rule::Flag,
@@ -416,13 +417,13 @@ table! {
 }
 
 table! {
-    /// What only RISC-V machines have.
+    /// Properties that only RISC-V machines have.
     "riscv64" Riscv64Model {
         /// Invalidations in three steps (Svinval).
         svinval: bool = Rule::Flag,
-        /// A call into the firmware for remote fences, without what each hart takes.
+        /// A call into the firmware for remote fences, excluding the time for each hart.
         sbi_call: f64 = Rule::TimeOrZero,
-        /// What the firmware spends on each hart that it fences.
+        /// Firmware time for each hart that it fences.
         sbi_per_hart: f64 = Rule::TimeOrZero,
     }
 }
@@ -430,7 +431,7 @@ table! {
 table! {
     /// Properties of the simulation, not of the machine.
     "simulation" Simulation {
-        /// Probability that an access also makes the CPU fill a translation it did not ask for, per access.
+        /// Probability of a speculative fill per access.
         speculation: f64 = Rule::Probability,
     }
 }

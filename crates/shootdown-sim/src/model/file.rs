@@ -1,7 +1,7 @@
-//! Reading a model file: TOML with a line number for every complaint.
+//! Reading a model file: TOML, with a line number in every error.
 //!
 //! The document is walked by hand instead of being deserialised, because an error must name the line, the dotted path
-//! and the remedy, also for a field that is not there. Owns syntax and units; what numbers mean is in `costs`.
+//! and the remedy, also for a missing field. Owns syntax and units; `costs` owns the meaning of numbers.
 
 use crate::numeral::written;
 use std::fmt;
@@ -17,11 +17,11 @@ use super::provenance::{Parameter, Provenance, Range, Unit};
 pub struct ModelError {
     /// The file as the user named it.
     pub file: String,
-    /// Line from 1; `None` when there is no text to point at.
+    /// Line from 1; `None` when there is no text.
     pub line: Option<usize>,
     /// Dotted path of the offending entry; `None` when the text is not TOML.
     pub path: Option<String>,
-    /// What was expected, and what to do.
+    /// What was expected, and the remedy.
     pub expected: String,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Table {
     pub numbers: &'static [Field],
 }
 
-/// What a file says, every entry checked on its own but not against the others.
+/// The contents of a file, every entry checked on its own but not against the others.
 pub(super) struct Document {
     /// Plain texts by dotted path, with their lines.
     pub texts: Vec<(String, String, usize)>,
@@ -58,8 +58,7 @@ pub(super) struct Document {
     pub parameters: Vec<Parameter>,
 }
 
-/// Reads `text` against `tables`, all of which it must have, and those of `optional` that it has; `file` names it in
-/// errors.
+/// Reads `text` against `tables`, which are required, and `optional`, which are not; `file` names it in errors.
 pub(super) fn read(text: &str, file: &str, tables: &[Table], optional: &[Table]) -> Result<Document, ModelError> {
     let known = || tables.iter().chain(optional);
     let reader = Reader { text, file };
@@ -285,17 +284,17 @@ impl Reader<'_> {
     }
 }
 
-/// The keys that may carry a number under `rule`.
+/// The keys that a number under `rule` may have.
 fn units(rule: Rule) -> &'static str {
     if rule.is_time() { "cycles or ns" } else { "value" }
 }
 
-/// Text that can stand in a report: not blank, no control characters.
+/// Text that may appear in a report: not blank, no control characters.
 fn is_line(text: &str) -> bool {
     !text.trim().is_empty() && !text.chars().any(char::is_control)
 }
 
-/// The number that a TOML value spells; `Err` names what was wanted.
+/// The number in a TOML value; `Err` names what was expected.
 fn number_of(value: &DeValue<'_>, rule: Rule) -> Result<f64, &'static str> {
     let parsed = match value {
         DeValue::Boolean(flag) if rule == Rule::Flag => return Ok(f64::from(u8::from(*flag))),
@@ -309,7 +308,7 @@ fn number_of(value: &DeValue<'_>, rule: Rule) -> Result<f64, &'static str> {
     parsed.filter(|number| number.is_finite()).ok_or("a finite number")
 }
 
-/// Line, from 1, that byte `at` of `text` lies on; past the end, the last line that holds something.
+/// Line, from 1, of byte `at` of `text`; past the end, the last non-empty line.
 pub(super) fn line_of(text: &[u8], at: usize) -> usize {
     let mut before = &text[..at.min(text.len())];
     if before.len() == text.len() {

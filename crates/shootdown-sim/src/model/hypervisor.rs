@@ -1,16 +1,16 @@
-//! A model as a virtual machine: where the numbers of `vm.*` come from, and what CPUs it may have.
+//! A model as a virtual machine: the source of the numbers of `vm.*`, and the limits on its CPUs.
 
 use super::Model;
 use super::costs::VmModel;
 use super::file::{self, ModelError, Table};
 use super::topology::Topology;
 
-/// The table of what a hypervisor costs, and where it stands for models without one.
+/// The table of a hypervisor's costs, and its file for models without one.
 pub(super) const VM: &str = "vm";
 const VM_FILE: (&str, &str) = ("machines/vm.toml", include_str!("../../../../machines/vm.toml"));
 
 impl Model {
-    /// Checks that a virtual machine has no more CPUs than the machine whose first CPUs they are.
+    /// Checks that a virtual machine has no more CPUs than the machine that it runs on.
     ///
     /// # Errors
     /// One line naming both numbers and the remedy.
@@ -27,8 +27,7 @@ impl Model {
     }
 
     /// The same machine with the numbers of `vm.*` among its parameters: those of its own table `[vm]`, or else those
-    /// of `machines/vm.toml`. It is a virtual one from when `vm.vcpus` is above 0: then its CPUs are the first of the
-    /// machine.
+    /// of `machines/vm.toml`. It is virtual once `vm.vcpus` is above 0; its CPUs are then the first of the machine.
     ///
     /// # Errors
     /// None: the table is part of the library.

@@ -1,11 +1,11 @@
-//! Machine models: the shape of a machine and what every operation costs on it, each number with its provenance.
+//! Machine models: the topology of a machine and the cost of every operation on it, each number with its provenance.
 //!
 //! A model comes from a TOML file. Models under `machines/` are built into the library; any other file is read by path.
 //! Each number is written as `{ cycles = 180, source = "..." }`, with `ns` or `value` in place of `cycles` where that
 //! is the natural unit, and with exactly one of `source` (a published document, optionally with `range = "low..high"`),
 //! `fitted` (the published rows it was fitted on) or `assumed` (the range to sweep).
 //!
-//! This module owns reading, checking and overriding. It knows nothing of the engine or of the simulation.
+//! This module owns reading, checking and overriding. It is independent of the engine and of the simulation.
 
 use std::fs::File;
 use std::io::Read;
@@ -73,7 +73,7 @@ const BUILTIN_NAMES: &[&str] = &{
     names
 };
 
-/// Largest model file read, in bytes; a guard against being pointed at a device or a disk image.
+/// Largest model file read, in bytes: rejects a device or a disk image.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 const CLOCK: Field = Field {
@@ -176,7 +176,7 @@ const RAR: &str = "rar";
 pub struct Model {
     /// Short name, as given to `--on`.
     pub name: String,
-    /// One line for people.
+    /// One-line description.
     pub description: String,
     /// Instruction set.
     pub arch: Arch,
@@ -188,7 +188,7 @@ pub struct Model {
     pub costs: Costs,
     /// Costs of the kernel around the engine, in cycles.
     pub kernel: KernelCosts,
-    /// What sharing a core costs.
+    /// Costs of sharing a core.
     pub smt: Smt,
     /// Translation caches.
     pub tlb: Tlb,
@@ -214,8 +214,8 @@ impl Model {
         BUILTIN_NAMES
     }
 
-    /// The model with a built-in name, else the file at a path. What contains a path separator or ends in `.toml` is a
-    /// path; so is the name of any file that exists.
+    /// The model with a built-in name, else the file at a path. A name with a path separator or the ending `.toml` is a
+    /// path; so is the name of any existing file.
     ///
     /// # Errors
     /// An unknown name lists the known ones; a file is refused as in [`parse`](Model::parse).
@@ -287,20 +287,20 @@ impl Model {
     /// Reads a model from text; `file_label` names it in errors.
     ///
     /// # Errors
-    /// The first thing wrong, as `file:line: dotted path: what is expected`: not TOML, an unknown or missing field, a
-    /// number out of bounds, a unit or a provenance missing or given twice, or numbers that contradict each other.
+    /// The first error, as `file:line: dotted path: what is expected`: not TOML, an unknown or missing field, a number
+    /// out of bounds, a unit or a provenance missing or given twice, or numbers that contradict each other.
     pub fn parse(text: &str, file_label: &str) -> Result<Model, ModelError> {
         let document = file::read(text, file_label, TABLES, OPTIONAL_TABLES)?;
         Model::build(document.texts, document.parameters, file_label)
     }
 
-    /// Whether other CPUs' translations can be invalidated without interrupting them: by broadcasts, or by remote
+    /// Whether translations of other CPUs can be invalidated without interrupting them: by broadcasts, or by remote
     /// actions.
     pub fn broadcasts(&self) -> bool {
         self.broadcast.available || self.rar.is_some()
     }
 
-    /// The same machine without either.
+    /// The same machine without either feature.
     ///
     /// # Errors
     /// As [`with`](Self::with).
@@ -325,7 +325,7 @@ impl Model {
 
     /// The model with one number replaced: `value` is in the unit that the file uses for it (see
     /// [`parameter`](Model::parameter)); flags are 0 or 1. It may leave the range stated in the file, not the bounds of
-    /// the field. A path `vm.*` is known of every model, see [`with_hypervisor`](Model::with_hypervisor). Changing
+    /// the field. A path `vm.*` exists for every model, see [`with_hypervisor`](Model::with_hypervisor). Changing
     /// `machine.ghz` changes how numbers given in ns convert.
     ///
     /// # Errors
@@ -363,24 +363,24 @@ impl Model {
         Model::build(self.texts.clone(), parameters, &self.source_text_name)
     }
 
-    /// The same machine with at least `cpus` CPUs, by the rule: as many more sockets of the same kind as it takes, with
-    /// `transfer_remote` and `ipi_deliver_remote` between any two of them. Never fewer sockets than the file gives. Of
-    /// a last socket that exceeds [`Topology::MAX_CPUS`] CPUs only those up to it are on.
+    /// The same machine with at least `cpus` CPUs. It gets as many more sockets of the same kind as needed, with
+    /// `transfer_remote` and `ipi_deliver_remote` between any two of them. It never has fewer sockets than the file
+    /// gives. Of a last socket that exceeds [`Topology::MAX_CPUS`] CPUs only those up to it are on.
     ///
     /// # Errors
-    /// When that takes a whole socket or more beyond [`Topology::MAX_CPUS`] CPUs.
+    /// When that needs a whole socket or more beyond [`Topology::MAX_CPUS`] CPUs.
     pub fn scaled_to(&self, cpus: usize) -> Result<Model, ModelError> {
         let per_socket = self.topology.hardware_threads() / self.topology.sockets;
         let sockets = cpus.div_ceil(per_socket).max(self.topology.sockets);
         self.with("topology.sockets", sockets as f64)
     }
 
-    /// Nanoseconds that `cycles` take.
+    /// Duration of `cycles` in nanoseconds.
     pub fn ns(&self, cycles: f64) -> f64 {
         cycles / self.ghz
     }
 
-    /// Cycles that pass in `ns` nanoseconds.
+    /// Cycles in `ns` nanoseconds.
     pub fn cycles(&self, ns: f64) -> f64 {
         ns * self.ghz
     }

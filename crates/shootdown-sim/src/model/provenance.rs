@@ -1,7 +1,7 @@
-//! Where a number of a machine model comes from.
+//! The provenance of a number of a machine model.
 //!
 //! A [`Parameter`] is one number of a model file as it was written: its dotted path, its value and unit, and exactly
-//! one [`Provenance`]. A number that nobody can account for cannot be written down at all.
+//! one [`Provenance`]. A number without provenance cannot be written.
 
 use std::fmt;
 
@@ -73,14 +73,14 @@ impl fmt::Display for Range {
     }
 }
 
-/// Why a parameter has the value it has.
+/// The reason for a parameter's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Provenance {
     /// Taken from a published document or measurement.
     Source {
         /// The document or measurement.
         text: String,
-        /// What was published, when it is a range of which the value is a point.
+        /// The published range, if one was published and the value is a point of it.
         range: Option<Range>,
     },
     /// Chosen so that the simulation meets a published row.
@@ -90,13 +90,13 @@ pub enum Provenance {
         /// The range that fitting was allowed to search, when stated.
         range: Option<Range>,
     },
-    /// A guess that no public number supports; results must be swept over the range.
+    /// An estimate without a public number; results must be swept over the range.
     Assumed(Range),
     /// Replaced by [`Model::with`](super::Model::with).
     Overridden {
         /// The value in the file, in the parameter's unit.
         was: f64,
-        /// Why the file had that value.
+        /// The reason for that value.
         because: Box<Provenance>,
     },
 }
@@ -155,7 +155,7 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// The table that it stands in.
+    /// The table that it belongs to.
     pub(super) fn table(&self) -> &'static str {
         self.path.split('.').next().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Models as they are shipped and read. What is refused, and what is changed, are chapters of their own.
+//! Models as they are shipped and read. Refused models, and overrides, have modules of their own.
 
 mod overriding;
 mod refused;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const MILAN: &str = include_str!("../../../../machines/milan-72.toml");
 
-/// The embedded file with the first line that starts with `start` replaced; also gives that line's number.
+/// The embedded file with the first line that starts with `start` replaced; also returns that line's number.
 fn edited(start: &str, replacement: &str) -> (String, usize) {
     let line = MILAN
         .lines()
@@ -22,7 +22,7 @@ fn edited(start: &str, replacement: &str) -> (String, usize) {
     (lines.join("\n"), line + 1)
 }
 
-/// What reading the embedded file says after one line was replaced, without `file:line: `; checks those two.
+/// The error from reading the embedded file after one line was replaced, without `file:line: `; checks those two.
 fn complaint(start: &str, replacement: &str) -> String {
     let (text, line) = edited(start, replacement);
     let message = Model::parse(&text, "machines/foo.toml")

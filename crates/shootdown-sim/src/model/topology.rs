@@ -1,9 +1,9 @@
-//! Which CPU sits where: hardware threads in cores, cores in clusters that share a cache, clusters in sockets.
+//! Placement of CPUs: hardware threads in cores, cores in clusters that share a cache, clusters in sockets.
 //!
-//! CPU ids are dense from 0. [`Numbering`] says how an operating system hands them to hardware threads; that decides
-//! from which thread count on a pinned benchmark starts to share cores.
+//! CPU ids are dense from 0. [`Numbering`] says how an operating system assigns them to hardware threads, which decides
+//! at which thread count a pinned benchmark starts to share cores.
 
-/// How CPU ids are given to hardware threads.
+/// Assignment of CPU ids to hardware threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Numbering {
     /// First one thread of every core, then the second of every core: CPU `i` and `i + cores` are siblings.
@@ -26,10 +26,10 @@ impl Numbering {
     }
 }
 
-/// How far apart two CPUs are, nearest first.
+/// Distance between two CPUs, nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Distance {
-    /// One and the same CPU.
+    /// The same CPU.
     Same,
     /// Hardware threads of one core.
     Core,
@@ -41,7 +41,7 @@ pub enum Distance {
     Remote,
 }
 
-/// The shape of a machine. Every count is at least 1 and [`cpus`](Topology::cpus) is at most
+/// The topology of a machine. Every count is at least 1 and [`cpus`](Topology::cpus) is at most
 /// [`MAX_CPUS`](Topology::MAX_CPUS) in a model that was read from a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Topology {
@@ -55,7 +55,7 @@ pub struct Topology {
     pub threads_per_core: usize,
     /// Which CPU id is which hardware thread.
     pub numbering: Numbering,
-    /// CPUs beyond these are off: [`MAX_CPUS`](Topology::MAX_CPUS), or as many as a virtual machine has.
+    /// CPUs beyond this number are off: [`MAX_CPUS`](Topology::MAX_CPUS), or the size of a virtual machine.
     pub most: usize,
 }
 
@@ -145,7 +145,7 @@ impl Topology {
             .filter(move |&other| other != cpu && other < topology.cpus())
     }
 
-    /// How far apart two CPUs are.
+    /// Distance between two CPUs.
     pub fn distance(&self, a: usize, b: usize) -> Distance {
         if a == b {
             Distance::Same

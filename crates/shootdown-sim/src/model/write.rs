@@ -1,4 +1,4 @@
-//! Writing a model file, and making a model of a machine out of that of another.
+//! Writing a model file, and deriving a model of a machine from another.
 
 use std::fmt::Write;
 
@@ -8,8 +8,7 @@ use super::topology::Numbering;
 use super::{Model, ModelError, OPTIONAL_TABLES, TABLES, fields};
 
 impl Model {
-    /// The model with one number replaced and accounted for anew; unlike [`with`](Model::with), which remembers the old
-    /// one.
+    /// The model with one number replaced and given a new provenance; [`with`](Model::with) keeps the old one instead.
     ///
     /// # Errors
     /// As [`with`](Model::with).
@@ -23,7 +22,7 @@ impl Model {
         Ok(model)
     }
 
-    /// The model under another name, with another line about it and another numbering of its CPUs.
+    /// The model under another name, with another description and another numbering of its CPUs.
     ///
     /// # Errors
     /// Never for a model that was read from a file.
@@ -46,8 +45,8 @@ impl Model {
     }
 
     /// The text of a file that [`parse`](Model::parse) reads back as this model. `heading` becomes comment lines above
-    /// it. What [`with`](Model::with) replaced is written as assumed, over a range that holds the old value and the
-    /// new.
+    /// it. A number replaced by [`with`](Model::with) is written as assumed, over a range that includes the old value
+    /// and the new.
     pub fn to_toml(&self, heading: &str) -> String {
         let mut text = String::new();
         for line in heading.lines() {

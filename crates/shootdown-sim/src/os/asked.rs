@@ -1,4 +1,4 @@
-//! A flush that a recorded program asked for, carried out for what it was: a range, and whether table pages went.
+//! A flush of a recorded program, reproduced with its range and whether page-table pages were freed.
 
 use super::System;
 use super::category::{self, Category};
@@ -6,8 +6,8 @@ use super::process::{PAGE, Process};
 use shootdown::Range;
 
 impl<const W: usize> System<W> {
-    /// A system call of the running thread that withdraws the page at `va`, and flushes `range`, which holds it.
-    /// Without the address-space lock: whoever recorded the program had waited for it.
+    /// A system call of the running thread that withdraws the page at `va`, and flushes `range`, which contains it.
+    /// Without the address-space lock: the recorded thread had already waited for it.
     pub fn flush_as_asked(&self, process: &Process<W>, va: u64, range: Range) {
         let outer = category::enter(Category::Kernel);
         let entered = self.enter_kernel(process, 0, self.costs.syscall);
@@ -18,8 +18,8 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    /// A kernel thread withdraws the page at `va` of a space that it does not run in, and flushes `range`, which holds
-    /// it.
+    /// A kernel thread withdraws the page at `va` of a space that it does not run in, and flushes `range`, which
+    /// contains it.
     pub fn flush_for_kernel(&self, process: &Process<W>, va: u64, range: Range) {
         let outer = category::enter(Category::Kernel);
         let (frames, _) = self.clear(process, va & !(PAGE - 1), 1);

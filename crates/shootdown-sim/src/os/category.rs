@@ -1,16 +1,16 @@
-//! What a CPU's time is spent on, for the accounts.
+//! Categories of a CPU's time, for the accounts.
 
 use crate::machine;
 
-/// A kind of time.
+/// A category of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Category {
-    /// User code and whatever is not named below.
+    /// User code and everything not named below.
     User = 0,
-    /// Page faults and system calls, without what is named below.
+    /// Page faults and system calls, except what is named below.
     Kernel = 1,
-    /// Waiting for the address-space lock awake, and waking others.
+    /// Waiting awake for the address-space lock, and waking other threads.
     LockWait = 2,
     /// Waiting for, and holding, the LRU lock.
     Lru = 3,
@@ -18,9 +18,9 @@ pub enum Category {
     FlushRequester = 4,
     /// Invalidation: the interrupted side.
     FlushTarget = 5,
-    /// Catching up at a switch or at the end of laziness.
+    /// Catching up at a switch or at the end of lazy TLB mode.
     Switch = 6,
-    /// Asleep: in wait for the address-space lock, or with nothing left to do.
+    /// Asleep: waiting for the address-space lock, or idle.
     Idle = 7,
     /// Waiting for a CPU of the host.
     Stolen = 8,
@@ -41,13 +41,13 @@ impl Category {
     ];
 }
 
-/// Counts this CPU's time to `category` from now on; [`leave`] with what it returns ends that.
+/// Counts this CPU's time to `category` from here on; [`leave`] with the returned value ends that.
 #[inline]
 pub fn enter(category: Category) -> u8 {
     machine::set_category(category as u8)
 }
 
-/// Goes back to the category before.
+/// Returns to the previous category.
 #[inline]
 pub fn leave(outer: u8) {
     machine::set_category(outer);

@@ -1,4 +1,4 @@
-//! What is counted of the engine in one run.
+//! Counts of engine events in one run.
 
 use shootdown::Answer;
 
@@ -31,19 +31,19 @@ pub struct EngineCounts {
     pub any_tag: u64,
     /// Requests that were timed.
     pub measured: u64,
-    /// Times that corrected costs moved the threshold between interrupts and broadcast.
+    /// Times that a cost update moved the threshold between interrupts and broadcast.
     pub threshold_moved: u64,
-    /// Spaces that began to give up their system-wide tag.
+    /// Spaces that began demotion from their system-wide tag.
     pub demoting: u64,
-    /// Spaces that have.
+    /// Spaces that completed it.
     pub demoted: u64,
     /// Unmaps that were deferred.
     pub deferred: u64,
     /// Requests to other CPUs, one per CPU.
     pub queued: u64,
-    /// Interrupts for them: a CPU that has not looked yet needs no other.
+    /// Interrupts for them: a CPU with an unread request needs no further interrupt.
     pub interrupts: u64,
-    /// What became of what CPUs were asked to do.
+    /// Outcomes of requests at their targets.
     pub answers: Answers,
     /// Loads of the kernel's own root.
     pub roots_kernel: u64,
@@ -58,16 +58,16 @@ pub struct Roots {
     pub flushed: u64,
 }
 
-/// What became of what CPUs were asked to do.
+/// Outcomes of requests at their targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answers {
     /// Translations were invalidated.
     pub flushed: u64,
     /// The CPU had caught up already.
     pub current: u64,
-    /// The space was lazily loaded, and was unloaded.
+    /// The space was loaded in lazy TLB mode, and was unloaded.
     pub let_go: u64,
-    /// The CPU had left.
+    /// The CPU had left the space.
     pub elsewhere: u64,
 }
 

@@ -1,26 +1,25 @@
-//! A diary of what the engine did and how long it took: what `shootdown explain` tells.
+//! A log of the engine's decisions and their durations, which `shootdown explain` prints.
 //!
-//! Owns nothing that the simulation reads back: keeping a diary changes no result.
+//! The simulation never reads it back: keeping a log changes no result.
 
 use shootdown::{Event, Way};
 
-/// Most notes kept of each kind (measurements, moved thresholds, what becomes of tags), so that none crowds out
-/// another.
+/// Most notes kept of each kind (measurements, threshold moves, tag decisions), so that no kind crowds out another.
 const MOST_NOTES: usize = 2000;
 
-/// Most times kept for each way, for the quantiles.
+/// Most times kept for each method, for the quantiles.
 const MOST_TIMES: usize = 1 << 18;
 
-/// Something that happened, and when.
+/// An event and its time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Note {
     /// Virtual time since the machine started, ns.
     pub at_ns: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// The requests that went one way.
+/// The requests that used one method.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Requests {
     /// How many.
@@ -31,30 +30,30 @@ pub struct Requests {
     pub times_ns: Vec<f32>,
 }
 
-/// The diary of one run.
+/// The log of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Diary {
-    /// Requests by way: local, interrupts, broadcast.
+    /// Requests by method: local, interrupts, broadcast.
     pub requests: [Requests; 3],
-    /// Promotions, demotions, measurements, moved thresholds, in order; of each kind the first 2000.
+    /// Promotions, demotions, measurements, threshold moves, in order; of each kind the first 2000.
     pub notes: Vec<Note>,
-    /// Decisions, that is notes other than measurements, beyond those kept.
+    /// Number of decisions, that is notes other than measurements, beyond those kept.
     pub decisions_dropped: u64,
     /// Notes kept of each kind.
     kept: [usize; 3],
-    /// The way that the flush under way on each CPU has taken.
+    /// The method of the flush in progress on each CPU.
     going: Vec<Way>,
 }
 
 impl Diary {
-    /// The ways, in the order of [`requests`](Self::requests), with their names.
+    /// The methods, in the order of [`requests`](Self::requests), with their names.
     pub const WAYS: [(Way, &'static str); 3] = [
         (Way::Local, "local"),
         (Way::Interrupts, "interrupts"),
         (Way::Broadcast, "broadcast"),
     ];
 
-    /// An empty one, for a machine of `cpus` CPUs.
+    /// An empty log, for a machine of `cpus` CPUs.
     pub(crate) fn new(cpus: usize) -> Self {
         Diary {
             going: vec![Way::Local; cpus],
@@ -62,12 +61,12 @@ impl Diary {
         }
     }
 
-    /// The requests that were only counted from some moment on: those so far are forgotten, notes stay.
+    /// Restarts the counts of requests: earlier requests are forgotten, notes stay.
     pub(crate) fn begin_counting(&mut self) {
         self.requests = Default::default();
     }
 
-    /// A flush that broadcasts and interrupts counts as one that interrupts: that is what it waits for.
+    /// A flush that broadcasts and interrupts counts as one that interrupts, because it waits for the interrupts.
     pub(super) fn goes(&mut self, cpu: usize, way: Way) {
         let going = &mut self.going[cpu];
         if *going != Way::Interrupts && way != Way::Local {

@@ -1,5 +1,5 @@
 //! Page-table entries as the kernel handles them: looked up, stored through the CPU's store buffer, cleared; and the
-//! frames and tables that are given back when nothing names them any more.
+//! freeing of frames and tables without references.
 
 use super::System;
 use super::process::{PAGE, Process, TABLE_SPAN};
@@ -38,8 +38,8 @@ impl<const W: usize> System<W> {
         (frames, cleared)
     }
 
-    /// Clears the entries of `pages` pages and does nothing else: flushing, and only then giving the returned frames to
-    /// [`free_frames`](Self::free_frames), is left to the caller.
+    /// Clears the entries of `pages` pages and nothing else. The caller flushes, and then passes the returned frames to
+    /// [`free_frames`](Self::free_frames).
     pub fn withdraw(&self, process: &Process<W>, va: u64, pages: u64) -> Vec<u32> {
         self.clear(process, va, pages).0
     }
@@ -49,8 +49,8 @@ impl<const W: usize> System<W> {
         frames.into_iter().for_each(|frame| self.free(frame));
     }
 
-    /// Takes the lowest-level table at `va` out of its parent; it is for the caller to flush, and then to
-    /// [`free_table`](Self::free_table) it.
+    /// Unlinks the lowest-level table at `va` from its parent. The caller flushes, and then calls
+    /// [`free_table`](Self::free_table).
     pub fn unlink(&self, process: &Process<W>, va: u64) -> Option<u32> {
         let (table, parent) = {
             let hw = self.hw.borrow();
@@ -64,13 +64,13 @@ impl<const W: usize> System<W> {
     /// Frees a table that is linked nowhere.
     pub fn free_table(&self, table: u32) {
         machine::charge(self.costs.page_free);
-        // The last reference to a page is given up by an atomic operation, which is a barrier.
+        // The last reference to a page is dropped by an atomic operation, which is a barrier.
         machine::drain_stores();
         machine::synchronise();
         self.hw.borrow_mut().free_table(table, machine::cpu(), machine::now());
     }
 
-    /// The lowest-level table for `va`, made if it is missing.
+    /// The lowest-level table for `va`, created if missing.
     pub(super) fn table_for(&self, process: &Process<W>, va: u64) -> u32 {
         let found = self.hw.borrow().table_at(process.root, va, 1);
         found.unwrap_or_else(|| {
@@ -102,13 +102,13 @@ impl<const W: usize> System<W> {
         machine::store_other(line, entry_key(table, index), number as u64);
     }
 
-    /// Gives up a reference to a frame; the last one frees it.
+    /// Drops a reference to a frame; the last one frees it.
     pub(super) fn free(&self, frame: u32) {
         machine::charge(self.costs.page_free);
         self.hand_back(frame);
     }
 
-    /// [`free`](Self::free), of which the accounts are charged already.
+    /// [`free`](Self::free), with the accounting already charged.
     pub(super) fn hand_back(&self, frame: u32) {
         if !self.put_shared(frame) {
             self.hw.borrow_mut().free_data(frame, machine::cpu(), machine::now());

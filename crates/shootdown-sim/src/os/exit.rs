@@ -6,15 +6,15 @@ use crate::hw::{Entry, table_index};
 use crate::machine;
 
 impl<const W: usize> System<W> {
-    /// Ends a process that no thread will run again; CPUs may still have it loaded lazily. Everything it mapped is
-    /// freed. Its regions lie in one gigabyte.
+    /// Ends a process that no thread will run again; CPUs may still have it loaded lazily. Frees everything that it
+    /// mapped. Its regions lie in one gigabyte.
     pub fn exit(&self, process: &Process<W>) {
         let spans = process.table_locks.len() as u64;
         let frames = self.withdraw(process, USER_BASE, spans * TABLE_SPAN / super::PAGE);
         let retired = self.announced_whole(process, || self.engine.retire(&process.space));
         self.quarantine_retired(process, &retired);
         self.free_frames(frames);
-        // No CPU has the root any more, so the tables below it are freed without another flush.
+        // No CPU has the root loaded any longer, so the tables below it are freed without another flush.
         let tables: Vec<u32> = {
             let hw = self.hw.borrow();
             let upper = [2, 3].map(|level| hw.table_at(process.root, USER_BASE, level));

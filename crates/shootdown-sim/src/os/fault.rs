@@ -1,4 +1,4 @@
-//! What user code touches, and the page faults that come of it.
+//! Accesses of user code, and their page faults.
 
 use super::System;
 use super::category::{self, Category};
@@ -11,7 +11,7 @@ use shootdown::{Range, Word};
 use std::sync::atomic::Ordering;
 
 impl<const W: usize> System<W> {
-    /// Touches `va` as user code of the process that this CPU runs: translates, takes the faults that come up.
+    /// Touches `va` as user code of the process that this CPU runs: translates, and handles page faults.
     #[inline]
     pub fn touch(&self, process: &Process<W>, va: u64, access: Access) {
         loop {
@@ -54,8 +54,8 @@ impl<const W: usize> System<W> {
         let table = self.table_for(process, va);
         let now = self.glance(table, va);
         if now.has(Entry::USER | Entry::WRITE) {
-            // Somebody was faster; or the tables had been allowing it, and a stricter translation was left in the TLB.
-            // The processor dropped it with the fault.
+            // Another thread handled it first; or the tables already allowed it, and a stricter translation was left in
+            // the TLB. The processor dropped it with the fault.
             return self.unlock(process, LockAccess::Shared);
         }
         let zero = self.hw.borrow().zero_page();
@@ -72,13 +72,13 @@ impl<const W: usize> System<W> {
         process.table_locks[process.table_index(va)].with(false, || {
             let old = self.entry(process, va, table, index);
             let new = match fresh {
-                None if old.is_present() => return, // somebody was faster
+                None if old.is_present() => return, // another thread was faster
                 None => Entry::page(self.hw.borrow().zero_page()).with(Entry::USER),
                 Some(_) if old.is_present() && old.has(Entry::WRITE) => return,
                 Some(frame) => Entry::page(frame).with(Entry::USER | Entry::WRITE),
             };
             if old.is_present() {
-                // Break before make: the old page must be gone everywhere before the new one is seen anywhere.
+                // Break before make: the old page must be gone everywhere before the new one is visible anywhere.
                 self.store_entry(process, va, table, index, Entry::NONE);
                 self.flush(process, Range::page(va));
             } else {
@@ -98,8 +98,8 @@ impl<const W: usize> System<W> {
         self.unlock(process, LockAccess::Shared);
     }
 
-    /// Break before make, of an entry that is found clear: another CPU may have cleared it, and not have flushed yet.
-    /// Only where the architecture asks for it; the others allow both translations until that flush is complete.
+    /// Break before make for an entry that is already clear: another CPU may have cleared it without having flushed
+    /// yet. Only where the architecture requires it; the others allow both translations until that flush is complete.
     pub(super) fn finish_break(&self, process: &Process<W>, va: u64) {
         if !matches!(self.hw.borrow().config().isa, Isa::Aarch64(_)) {
             return;
@@ -110,7 +110,7 @@ impl<const W: usize> System<W> {
         self.rely_on_batches(process, va);
     }
 
-    /// The entry of the page at `va` as this CPU sees it: a look before a lock is taken, free of charge.
+    /// The entry of the page at `va` as this CPU sees it: a check before taking a lock, free of charge.
     fn glance(&self, table: u32, va: u64) -> Entry {
         let index = crate::hw::table_index(va, 1);
         match machine::pending_other(entry_key(table, index)) {

@@ -1,4 +1,4 @@
-//! Flushes by the kernel. Each is announced to the oracle when it begins and when it is said to be complete.
+//! Flushes by the kernel. The oracle is notified when each begins and when it is declared complete.
 
 use super::System;
 use super::category::{self, Category};
@@ -9,7 +9,7 @@ use shootdown::{Order, Range, Word};
 use std::sync::atomic::Ordering;
 
 impl<const W: usize> System<W> {
-    /// Flushes, and tells the oracle when it began and when it was said to be complete.
+    /// Flushes, and notifies the oracle of the start and the completion.
     pub fn flush(&self, process: &Process<W>, range: Range) {
         let outer = category::enter(Category::FlushRequester);
         self.announced(process, range, || {
@@ -18,7 +18,7 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    /// Runs `flush`, and tells the oracle when it began and when it was said to be complete.
+    /// Runs `flush`, and notifies the oracle of the start and the completion.
     pub(super) fn announced(&self, process: &Process<W>, range: Range, flush: impl FnOnce()) {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
         self.timed(flush);
@@ -37,14 +37,14 @@ impl<const W: usize> System<W> {
         );
     }
 
-    /// Flushes everything of a space, table pages included, and tells the oracle.
+    /// Flushes everything of a space, table pages included, and notifies the oracle.
     pub fn flush_space(&self, process: &Process<W>) {
         let outer = category::enter(Category::FlushRequester);
         let _done = self.announced_whole(process, || self.engine.flush(&process.space, Range::WHOLE));
         category::leave(outer);
     }
 
-    /// Runs `flush`, after which nothing of the space may be used that was withdrawn before, and tells the oracle so.
+    /// Runs `flush`, after which no earlier withdrawn translation of the space may be used, and notifies the oracle.
     pub(super) fn announced_whole<T>(&self, process: &Process<W>, flush: impl FnOnce() -> T) -> T {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
         let done = self.timed(flush);
@@ -58,16 +58,16 @@ impl<const W: usize> System<W> {
         done
     }
 
-    /// Whether the address-space lock is let go of before the flush is complete. The design's own interface allows it,
-    /// where asking and waiting are apart; frames stay until the proof is there, and who finds an entry clear looks
-    /// whether somebody still flushes it ([`another_unmaps`](Self::another_unmaps)).
+    /// Whether the address-space lock is released before the flush is complete. The design's interface allows it if
+    /// sending and waiting are separate. Frames stay until the proof exists. A CPU that finds an entry clear checks
+    /// whether a flush of it is in progress ([`another_unmaps`](Self::another_unmaps)).
     pub(super) fn unlocks_early(&self) -> bool {
         self.engine.policy().order == Order::Concurrent && !self.settings.lru_drain
     }
 
-    /// As [`flush`](Self::flush), and frees `frames`. What needs no proof is done while the flush is under way:
-    /// `unlock`, and the accounts of the frames (rmap, memory group, LRU list). What waits is their way to the
-    /// allocator, a splice of lists.
+    /// As [`flush`](Self::flush), and frees `frames`. Work that needs no proof overlaps the flush: `unlock`, and the
+    /// accounting of the frames (rmap, memory group, LRU list). Only their return to the allocator, a splice of lists,
+    /// waits.
     pub(super) fn flush_unlocking(&self, process: &Process<W>, range: Range, frames: Vec<u32>, unlock: impl FnOnce()) {
         let outer = category::enter(Category::FlushRequester);
         self.announced(process, range, || {
@@ -84,8 +84,8 @@ impl<const W: usize> System<W> {
         frames.into_iter().for_each(|frame| self.hand_back(frame));
     }
 
-    /// Runs `flush` from its call to its proof, for the timeline, the distributions and the diary. Each flush goes
-    /// through here: the diary would take the way of one that did not for that of the next.
+    /// Runs `flush` from its call to its proof, for the timeline, the distributions and the log. Every flush must go
+    /// through here: otherwise the log would attribute its method to the next one.
     pub(super) fn timed<T>(&self, flush: impl FnOnce() -> T) -> T {
         let begun = machine::now();
         let outer = category::enter(Category::FlushRequester);
@@ -99,8 +99,8 @@ impl<const W: usize> System<W> {
         done
     }
 
-    /// After entries were found clear: whether an unmap that may have cleared them is still under way (bug 34). Linux
-    /// asks the same of its `tlb_flush_pending`.
+    /// After entries were found clear: whether an unmap that may have cleared them is still in progress (bug 34). Linux
+    /// checks its `tlb_flush_pending` for the same reason.
     pub(super) fn another_unmaps(&self, process: &Process<W>) -> bool {
         process.unmapping.load(Ordering::Acquire) > 1
     }

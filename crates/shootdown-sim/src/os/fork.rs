@@ -1,4 +1,4 @@
-//! Processes that beget processes: fork with copy-on-write, and what exec does to a new address space.
+//! Fork with copy-on-write, and the effects of exec on a new address space.
 
 use super::System;
 use super::lock::Access as LockAccess;
@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 impl<const W: usize> System<W> {
     /// `fork`: a process with the same regions, numbered by the kernel. Anonymous pages, and copies of private file
-    /// pages, are shared and write-protected on both sides; other pages of files are left for the child to fault in, as
-    /// in Linux. The parent's whole space is flushed, so that no CPU writes a page that the child now shares.
+    /// pages, are shared and write-protected on both sides. Other pages of files are left for the child to fault in, as
+    /// in Linux. The parent's whole space is flushed, so that no CPU writes a page that is shared with the child.
     pub fn fork(&self, parent: &Process<W>) -> Rc<Process<W>> {
         self.system_call(parent, self.costs.syscall, || self.fork_within(parent))
     }
@@ -54,16 +54,16 @@ impl<const W: usize> System<W> {
             self.get_frame(old.frame());
         }
         machine::charge(self.costs.map_entry);
-        // Nobody else knows the child: its table needs no lock.
+        // No other CPU knows the child: its table needs no lock.
         let table = self.table_for(child, page);
         let entry = Entry::page(old.frame()).with(Entry::USER);
         self.store_entry(child, page, table, index, entry);
         protect
     }
 
-    /// The part of `exec` that a new address space notices, on the CPU that has it loaded: the page with the arguments
-    /// is written at the top of the region of tables at `from`, then moved to `to`, and the table it was under is
-    /// freed. Linux flushes twice: the page, and everything because a table goes.
+    /// The effects of `exec` on a new address space, on the CPU that has it loaded. The page with the arguments is
+    /// written at the top of the region of tables at `from`, then moved to `to`, and its old table is freed. Linux
+    /// flushes twice: the page, and everything because a table is freed.
     pub fn exec(&self, process: &Process<W>, from: u64, to: u64) {
         self.map(process, from, PAGE);
         self.touch(process, from, Access::Write);

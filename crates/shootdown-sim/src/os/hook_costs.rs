@@ -1,4 +1,4 @@
-//! What the hooks need of a machine model: costs of broadcasts and of cross-CPU calls, and what the hardware can do.
+//! Parameters of the hooks from a machine model: costs of broadcasts and of cross-CPU calls, and hardware features.
 
 use super::remote::RemoteCosts;
 use shootdown::BroadcastLimits;
@@ -8,23 +8,23 @@ use shootdown::BroadcastLimits;
 pub struct HookCosts {
     /// Cycles per nanosecond.
     pub ghz: f64,
-    /// The least a synchronisation takes, cycles.
+    /// Shortest synchronisation, cycles.
     pub broadcast_sync: u64,
-    /// Time that the machine needs for one broadcast before it carries out the next, cycles: the mean.
+    /// Mean time that one broadcast occupies the machine before the next, cycles.
     pub broadcast_interval: u64,
-    /// What a broadcast costs each CPU that receives it, cycles.
+    /// Cost of a broadcast for each CPU that receives it, cycles.
     pub broadcast_received: u64,
     /// Bookkeeping of a cross-CPU call, for each target, cycles.
     pub call_target: u64,
-    /// What the hardware can do; `None` without broadcast.
+    /// Broadcast limits; `None` without broadcast.
     pub limits: Option<BroadcastLimits>,
     /// Remote actions, in place of broadcasts.
     pub remote: Option<RemoteCosts>,
 }
 
 impl Default for HookCosts {
-    /// Round figures without a source, for runs that measure nothing: no broadcast at 2 GHz. Measured runs take a
-    /// machine model's.
+    /// Round figures without a source, for runs that measure nothing: no broadcast, 2 GHz. Measured runs use a machine
+    /// model.
     fn default() -> Self {
         HookCosts {
             ghz: 2.0,

@@ -1,5 +1,5 @@
 //! The simulated kernel's side of the engine's [`Kernel`] trait: each hook carries the operation out on the simulated
-//! hardware and charges what it costs.
+//! hardware and charges its cost.
 
 use super::category::Category;
 use super::counts::{Answers, EngineCounts, Roots};
@@ -23,12 +23,12 @@ pub struct SimKernel {
     pub(super) isa: Isa,
     costs: HookCosts,
     counts: RefCell<EngineCounts>,
-    /// What became of what each CPU was asked to do, since the machine started.
+    /// Outcomes of the requests at each CPU, since the machine started.
     answers: RefCell<Vec<Answers>>,
     /// Which space a root belongs to.
     spaces: RefCell<HashMap<u32, u32>>,
     kernel_root: u32,
-    /// Of each CPU, since they were last looked at.
+    /// Of each CPU, since they were last read.
     roots: RefCell<Vec<Roots>>,
     /// When the machine can carry out the next broadcast, cycles.
     broadcast_free: Cell<u64>,
@@ -36,24 +36,24 @@ pub struct SimKernel {
     pub(super) broadcast_done: RefCell<Vec<u64>>,
     /// Broadcasts so far.
     broadcasts: Cell<u64>,
-    /// Of these, those that each CPU has taken in, or sent itself.
+    /// Of these, those that each CPU has received, or sent itself.
     taken_in: RefCell<Vec<u64>>,
-    /// What microcode has done on each CPU, cycles, for which that has not stood still yet.
+    /// Microcode time on each CPU, cycles, that the CPU has not been stalled for yet.
     pub(super) owed: Rc<RefCell<Vec<u64>>>,
     preemption: Rc<Preemption>,
-    /// What happens when a section in which migration was forbidden ends.
+    /// Callback at the end of a section in which migration was forbidden.
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
-    /// What happens before each root load.
+    /// Callback before each root load.
     on_load_root: RefCell<Option<Box<dyn Fn()>>>,
-    /// What happens before each local invalidation.
+    /// Callback before each local invalidation.
     on_invalidate: RefCell<Option<Box<dyn Fn()>>>,
-    /// Remote actions, where the machine has them.
+    /// Remote actions, if the machine has them.
     pub(super) remote: OnceCell<Box<dyn Any>>,
-    /// Whether the flush under way on each CPU reaches other CPUs.
+    /// Whether the flush in progress on each CPU reaches other CPUs.
     reaches_others: RefCell<Vec<bool>>,
-    /// What happened, for `explain`.
+    /// The log of events, for `explain`.
     diary: RefCell<Option<Diary>>,
-    /// What a hypervisor keeps for each virtual CPU, on a machine that is virtual.
+    /// A hypervisor's record of each virtual CPU, on a virtual machine.
     pub(super) virtual_cpus: OnceCell<Vec<VirtualCpu>>,
     /// Harts that are in the firmware, bit by bit.
     pub(super) in_firmware: Cell<u64>,
@@ -94,7 +94,7 @@ impl SimKernel {
         }
     }
 
-    /// Says that `root` is the top table of space `number`.
+    /// Registers `root` as the top table of space `number`.
     pub(super) fn know(&self, root: u32, number: u32) {
         self.spaces.borrow_mut().insert(root, number);
     }
@@ -113,33 +113,33 @@ impl SimKernel {
         *self.counts.borrow()
     }
 
-    /// What became of what this CPU was asked to do, so far.
+    /// Outcomes of the requests at this CPU, so far.
     pub(super) fn own_answers(&self) -> Answers {
         self.answers.borrow()[machine::cpu()]
     }
 
-    /// Starts the counts anew.
+    /// Resets the counts.
     pub fn reset_counts(&self) {
         *self.counts.borrow_mut() = EngineCounts::default();
     }
 
-    /// Sets what happens whenever preemption comes back on after a pin: tests migrate the task there.
+    /// Sets a callback for each time that preemption is enabled after a pin: tests migrate the task there.
     pub fn on_unpin(&self, hook: impl Fn() + 'static) {
         *self.on_unpin.borrow_mut() = Some(Box::new(hook));
     }
 
-    /// Sets what happens before every root load, interrupts off: tests let time pass, as a hypervisor does that takes
-    /// the processor away there.
+    /// Sets a callback before every root load, interrupts off: tests let time pass, as a hypervisor does that
+    /// deschedules the CPU there.
     pub fn on_load_root(&self, hook: impl Fn() + 'static) {
         *self.on_load_root.borrow_mut() = Some(Box::new(hook));
     }
 
-    /// Sets what happens before every local invalidation, on its CPU: tests let an NMI come there.
+    /// Sets a callback before every local invalidation, on its CPU: tests raise an NMI there.
     pub fn on_invalidate(&self, hook: impl Fn() + 'static) {
         *self.on_invalidate.borrow_mut() = Some(Box::new(hook));
     }
 
-    /// From now on, or anew, keeps a diary of what the engine does.
+    /// Starts a log of the engine's events, empty.
     pub fn keep_diary(&self, cpus: usize) {
         *self.diary.borrow_mut() = Some(Diary::new(cpus));
     }
@@ -151,7 +151,7 @@ impl SimKernel {
         }
     }
 
-    /// The diary, if one was kept; keeping it ends.
+    /// The log, if one was kept; logging ends.
     pub fn take_diary(&self) -> Option<Diary> {
         self.diary.borrow_mut().take()
     }
@@ -168,8 +168,8 @@ impl SimKernel {
         }
     }
 
-    /// This CPU has lost the time that broadcasts of others since the last call took it. Between calls the debt adds
-    /// up, so that code in a long stretch of computing is held up at its end.
+    /// This CPU has lost the time that broadcasts of other CPUs since the last call took. Between calls the stall time
+    /// accumulates, so that a long stretch of computing is stalled at its end.
     pub(super) fn take_in_broadcasts(&self) {
         if self.costs.broadcast_received > 0 || self.costs.remote.is_some() {
             let owed = self.owed.borrow()[machine::cpu()];
@@ -177,14 +177,14 @@ impl SimKernel {
         }
     }
 
-    /// A CPU that was asleep has nothing to be held up. Returns how many broadcasts it had not taken in.
+    /// A sleeping CPU is not stalled. Returns the number of broadcasts that it had not received.
     pub(super) fn forget_broadcasts(&self) -> u64 {
         let (cpu, all) = (machine::cpu(), self.broadcasts.get());
         self.owed.borrow_mut()[cpu] = 0;
         all - std::mem::replace(&mut self.taken_in.borrow_mut()[cpu], all)
     }
 
-    /// The running CPU has loaded a root, or caught up in place of that; counted if it is at a switch.
+    /// The running CPU has loaded a root, or caught up instead; counted if it is at a switch.
     fn at_switch(&self, flushed: bool) {
         if machine::category() == Category::Switch as u8 {
             let roots = &mut self.roots.borrow_mut()[machine::cpu()];
@@ -204,7 +204,7 @@ impl SimKernel {
 }
 
 /// # Panics
-/// When the engine made the hardware fault: an operand that the machine does not have.
+/// When the engine made the hardware fault, by an operand that the machine does not support.
 fn carried_out(result: Result<u32, HardwareFault>) -> u32 {
     result.unwrap_or_else(|fault| panic!("the engine made the hardware fault: {fault:?}"))
 }
@@ -328,8 +328,8 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
             Some((instructions, cost)) => (instructions, carried_out(cost)),
             None => (1, carried_out(self.hw.borrow_mut().broadcast(cpu, what, now))),
         };
-        // The machine carries out one at a time; each is complete some time after it was begun. How long one occupies
-        // it depends on what the slowest CPU is doing: anything from nothing to twice the mean.
+        // The machine carries out one at a time; each is complete some time after its start. How long one occupies the
+        // machine depends on the slowest CPU: between zero and twice the mean.
         let mean = self.costs.broadcast_interval;
         let begun = self.broadcast_free.get().max(now) + mean * (instructions - 1);
         self.broadcast_free.set(begun + machine::random_below(2 * mean + 1));
@@ -391,8 +391,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         if self.hw.borrow().config().iommu.is_none() {
             return 0;
         }
-        // Handing a command to the device drains the store buffer: what its walker reads from then on is what was
-        // written.
+        // Handing a command to the device drains the store buffer: its walker's later reads see the stores.
         machine::drain_stores();
         machine::synchronise();
         self.hw.borrow_mut().command(root.0 as u32, told, machine::now())
@@ -435,7 +434,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
             }
         }
         if matches!(event, Event::CaughtUpPartly | Event::CaughtUpWhole) {
-            // A CPU that returns from laziness catches up without a root load.
+            // A CPU that leaves lazy TLB mode catches up without a root load.
             self.at_switch(true);
         }
         if let Event::Answered(answer) = event {

@@ -1,21 +1,21 @@
-//! What shootdown interrupts hit, and the time that they took from it.
+//! The activities that shootdowns interrupt, and the time lost.
 //!
-//! Owns the sums of one run. Knows nothing of what was asked: whether the interrupted space was concerned is told.
+//! Owns the sums of one run. The caller says whether the interrupted space was concerned.
 
 use super::category::Category;
 use std::cell::Cell;
 
-/// Who was interrupted.
+/// The activity that was interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hit {
     /// A CPU that ran the space concerned.
     Concerned,
-    /// One that ran another space, or kernel code while the space was only lazily loaded, or had left: a bystander, who
-    /// gains nothing from the interrupt.
+    /// A bystander: a CPU that ran another space, or kernel code with the space loaded in lazy TLB mode, or that had
+    /// left. It gains nothing from the interrupt.
     Bystander,
-    /// One that waited for its own request: the time was lost already.
+    /// A CPU that waited for its own request: the time was already lost.
     Waiter,
-    /// One that had nothing to do.
+    /// An idle CPU.
     Idle,
 }
 
@@ -23,7 +23,7 @@ impl Hit {
     /// All, in order.
     pub const ALL: [Hit; 4] = [Hit::Concerned, Hit::Bystander, Hit::Waiter, Hit::Idle];
 
-    /// What a CPU that was busy with `category` is hit as; `concerned` when it had to invalidate, or had just done so.
+    /// Classifies a CPU whose time counted to `category`; `concerned` if it had to invalidate, or had just done so.
     pub(super) fn of(category: u8, concerned: bool) -> Hit {
         if category == Category::Idle as u8 {
             Hit::Idle
@@ -37,7 +37,7 @@ impl Hit {
     }
 }
 
-/// Interrupts by what they hit: how many, and how long they took together.
+/// Interrupts by activity: their number, and their total time.
 #[derive(Debug, Default)]
 pub struct Interrupted([Cell<(u64, u64)>; Hit::ALL.len()]);
 
@@ -54,7 +54,7 @@ impl Interrupted {
         self.0[hit as usize].get()
     }
 
-    /// Forgets all.
+    /// Resets all sums.
     pub(super) fn reset(&self) {
         self.0.iter().for_each(|sum| sum.set((0, 0)));
     }

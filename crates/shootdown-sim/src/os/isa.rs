@@ -1,8 +1,7 @@
-//! What the hooks do on AArch64 and RISC-V: the instructions and firmware calls that stand behind them, and their
-//! costs.
+//! The hooks on AArch64 and RISC-V: the instructions and firmware calls behind them, and their costs.
 //!
-//! Owns the mapping of the engine's hooks and barriers to the machine's operations; `hooks.rs` asks here first, and
-//! does what x86 does where the machine is x86.
+//! Owns the mapping of the engine's hooks and barriers to the machine's operations. `hooks.rs` calls it first, and
+//! implements x86 itself.
 
 use super::hooks::SimKernel;
 use crate::hw::{Aarch64, HardwareFault, Hw, Isa, Riscv64, Scope};
@@ -12,7 +11,7 @@ use shootdown_arch::aarch64::{Asid, AsidWidth, Cover, Granule, Level};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What a named barrier does here besides what it does on x86; `None` on x86.
+/// Additional effect of a named barrier here, beyond x86's; `None` on x86.
 pub(super) fn barrier(hw: &Rc<RefCell<Hw>>) -> Option<Box<dyn Fn(Barrier)>> {
     let hw = hw.clone();
     let isa = hw.borrow().config().isa;
@@ -54,7 +53,7 @@ pub(super) fn barrier(hw: &Rc<RefCell<Hw>>) -> Option<Box<dyn Fn(Barrier)>> {
 }
 
 impl SimKernel {
-    /// A local invalidation where it is not x86's; false there.
+    /// A local invalidation on AArch64 and RISC-V; false on x86.
     #[inline]
     pub(super) fn invalidate_by_isa(&self, what: Local) -> Option<Result<u32, HardwareFault>> {
         match self.isa {
@@ -67,8 +66,8 @@ impl SimKernel {
         }
     }
 
-    /// SFENCE.VMA, or SINVAL.VMA where the hart has it. A fence with an address leaves links: where those go, the tag
-    /// goes.
+    /// SFENCE.VMA, or SINVAL.VMA where the hart has it. A fence with an address keeps links; to drop links it fences
+    /// the whole tag.
     fn fence(&self, riscv: Riscv64, what: Local) -> Result<u32, HardwareFault> {
         let what = match what {
             Local::Page {
@@ -109,7 +108,7 @@ impl SimKernel {
         }
     }
 
-    /// Waits for walks by the root that was loaded before, under `tag`: a root load does not.
+    /// Waits for walks by the previously loaded root, under `tag`: a root load does not.
     #[inline]
     pub(super) fn await_old_walks(&self, tag: Tag) {
         match self.isa {
@@ -129,7 +128,7 @@ impl SimKernel {
         }
     }
 
-    /// A broadcast where it is not x86's: how many instructions it takes, and what issuing them costs.
+    /// A broadcast on AArch64 and RISC-V: its number of instructions, and the cost of issuing them.
     pub(super) fn broadcast_by_isa(&self, what: Broadcast) -> Option<(u64, Result<u32, HardwareFault>)> {
         match self.isa {
             Isa::X86_64 => None,
@@ -160,18 +159,18 @@ impl SimKernel {
         self.in_firmware.set(self.in_firmware.get() | 1 << machine::cpu());
     }
 
-    /// All harts have done what was asked of them; one that is in the firmware does it there.
+    /// All harts have carried out their fences; one that is in the firmware does it there.
     fn leave_firmware(&self) {
         let others = !(1_u64 << machine::cpu());
         self.in_firmware.set(self.in_firmware.get() & others);
     }
 
-    /// Whether a broadcast is the firmware's, which interrupts every hart.
+    /// Whether the firmware carries out broadcasts, by interrupting every hart.
     pub(super) fn broadcast_interrupts_by_isa(&self) -> bool {
         matches!(self.isa, Isa::Riscv64(_))
     }
 
-    /// What other CPUs that broadcast at the same time add to a synchronisation, cycles.
+    /// Added cost of a synchronisation for other CPUs that broadcast at the same time, cycles.
     pub(super) fn crowd(&self, now: u64) -> u64 {
         match self.isa {
             Isa::Aarch64(Aarch64 { sync_per_cpu, .. }) if sync_per_cpu > 0 => {
@@ -182,7 +181,7 @@ impl SimKernel {
         }
     }
 
-    /// Completes the broadcasts of this CPU; false where x86's own instruction does.
+    /// Completes the broadcasts of this CPU; false on x86, which has its own instruction.
     pub(super) fn broadcast_sync_by_isa(&self) -> bool {
         match self.isa {
             Isa::X86_64 => false,
@@ -197,7 +196,7 @@ impl SimKernel {
         }
     }
 
-    /// After a page fault that made `va` valid: a hart that has cached "not mapped" must be told, and only this one
+    /// After a page fault that made `va` valid: a hart that has cached "not mapped" must fence, and only this one
     /// faulted. Under every ASID, as Linux fences there: the space may not be loaded at this moment.
     #[inline]
     pub(super) fn after_fault(&self, va: u64) {
@@ -213,7 +212,7 @@ impl SimKernel {
     }
 }
 
-/// Instructions that a broadcast takes with range operations: what the encoder makes of it.
+/// Number of instructions of a broadcast with range operations, from the encoder.
 fn instructions(what: Broadcast) -> u64 {
     let (Broadcast::Pages {
         address, stride, count, ..

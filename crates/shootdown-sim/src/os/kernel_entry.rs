@@ -1,4 +1,4 @@
-//! User code enters the kernel and goes back: what that costs, and the engine's part where a design has a use for it.
+//! Kernel entry and exit of user code: their cost, and the calls of the engine that some designs need.
 
 use super::System;
 use super::category::{self, Category};
@@ -7,8 +7,8 @@ use crate::machine;
 use shootdown::Targets;
 
 impl<const W: usize> System<W> {
-    /// A system call of a thread of `process`: its entry, its exit and what it does apart from `body` take `cost`
-    /// cycles. `body` touches no user address.
+    /// A system call of a thread of `process`: entry, exit and its own work apart from `body` take `cost` cycles.
+    /// `body` touches no user address.
     pub(crate) fn system_call<T>(&self, process: &Process<W>, cost: u64, body: impl FnOnce() -> T) -> T {
         let outer = category::enter(Category::Kernel);
         let entered = self.enter_kernel(process, 0, cost);
@@ -19,9 +19,9 @@ impl<const W: usize> System<W> {
     }
 
     /// User code of `process` enters the kernel, which touches no user address before
-    /// [`leave_kernel`](Self::leave_kernel). Charges `before`, and the entry, the work and the exit that `cost` sums
-    /// up. Where the design has a use for it the engine is told after the entry, for which half a null system call is
-    /// taken.
+    /// [`leave_kernel`](Self::leave_kernel). Charges `before`, and the entry, the work and the exit, whose sum is
+    /// `cost`. For designs that use it, the engine is called after the entry, which is taken as half a null system
+    /// call.
     pub(super) fn enter_kernel(&self, process: &Process<W>, before: u64, cost: u64) -> bool {
         if self.engine.policy().targets != Targets::InUser {
             machine::charge(before + cost);
@@ -38,7 +38,7 @@ impl<const W: usize> System<W> {
         if self.hw.borrow().is_lazy(machine::cpu()) {
             return false;
         }
-        // The promise first: a request may skip this CPU as soon as the engine says so.
+        // The promise first: a request may skip this CPU as soon as the engine has recorded it.
         self.hw.borrow_mut().set_lazy(machine::cpu(), true);
         let entered = self.engine.enter_kernel(&process.space);
         if !entered {

@@ -1,4 +1,4 @@
-//! Kernel mappings that come and go: what `vmalloc` is in Linux, reduced to single pages.
+//! Dynamic kernel mappings, like Linux's `vmalloc`, reduced to single pages.
 //!
 //! Owns one lowest-level table of the kernel's half. Each page is mapped and unmapped by one CPU only, so no lock is
 //! needed; every CPU may touch every page.
@@ -10,7 +10,7 @@ use crate::machine::{self, LineId};
 use shootdown::{Range, Stride};
 use std::cell::Cell;
 
-/// Where they begin.
+/// Their first address.
 pub const KERNEL_BASE: u64 = 0xffff_9000_0000_0000;
 
 /// Up to 512 kernel pages.
@@ -84,7 +84,7 @@ impl<const W: usize> System<W> {
         self.free_frames(frames);
     }
 
-    /// Takes the table away, flushes, and frees it. No page may be mapped, nor be mapped meanwhile.
+    /// Unlinks the table, flushes, and frees it. No page may be mapped, nor be mapped meanwhile.
     pub fn free_kernel_table(&self, pages: &KernelPages) {
         let Some(table) = pages.table.take() else { return };
         let root = self.hw.borrow().root(0);
@@ -95,7 +95,7 @@ impl<const W: usize> System<W> {
         self.free_table(table);
     }
 
-    /// Flushes kernel addresses, and tells the oracle when that began and when it was said to be complete.
+    /// Flushes kernel addresses, and notifies the oracle of the start and the completion.
     fn flush_kernel(&self, range: Range) {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
         let _done = self.timed(|| self.engine.flush_kernel(range));

@@ -1,11 +1,11 @@
-//! Latency distributions of a run: what is measured, in virtual time, and how it is summed up.
+//! Latency distributions of a run: what is measured, in virtual time, and the summaries.
 //!
-//! Owns the histograms; who measures says when. Recording takes no virtual time.
+//! Owns the histograms; the callers take the times. Recording takes no virtual time.
 
 use hdrhistogram::Histogram;
 use std::cell::RefCell;
 
-/// A distribution, summed up.
+/// Summary of a distribution.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Distribution {
     /// Samples.
@@ -16,8 +16,8 @@ pub struct Distribution {
     pub p99: f64,
     /// The largest sample, cycles.
     pub max: f64,
-    /// Upper edges in cycles, each the square root of two times the one before, and the samples up to it and above the
-    /// edge before. From the first to the last that has any.
+    /// Upper edges in cycles, each the square root of two times the one before, with the number of samples between the
+    /// previous edge and this one. From the first to the last bucket with samples.
     pub buckets: Vec<(f64, u64)>,
 }
 
@@ -41,7 +41,7 @@ impl Recorder {
         taken.expect("a histogram that may grow takes every value");
     }
 
-    /// Forgets all samples.
+    /// Resets the samples.
     pub fn reset(&self) {
         self.0.borrow_mut().reset();
     }
@@ -81,7 +81,7 @@ impl Recorder {
     }
 }
 
-/// What is measured in every run.
+/// The distributions that every run measures.
 #[derive(Debug, Default)]
 pub struct Latencies {
     /// From the call of a flush to its proof, on the requester.
@@ -89,25 +89,25 @@ pub struct Latencies {
     /// The same of flushes that reached other CPUs, by interrupts or by broadcast.
     pub shootdown: Recorder,
     /// Each section in which a CPU cannot be preempted, outermost ones: pins of the engine and spinlocks. Handlers, and
-    /// sections with only interrupts off, are not among them.
+    /// sections with only interrupts off, are not included.
     pub preemption_off: Recorder,
-    /// The longest such section that ended on any CPU, in each `WINDOW_NS`: what a tracer of the longest one finds.
+    /// The longest such section that ended on any CPU, in each `WINDOW_NS`, as a tracer of the longest one would find.
     pub longest_preemption_off: Recorder,
-    /// What one interrupt takes from what it interrupts, entry and exit included.
+    /// Duration of one interrupt for the interrupted code, entry and exit included.
     pub disturbance: Recorder,
-    /// The same of bystanders only: CPUs that ran another space, or kernel code.
+    /// The same for bystanders only: CPUs that ran another space, or kernel code.
     pub bystanders: Recorder,
-    /// From the moment at which an interrupt for a request is sent until its handler has done what was asked: of
-    /// handlers that found something to do, and of several interrupts that were taken as one the first.
+    /// From the send of an interrupt for a request until its handler has carried it out. Only handlers that found a
+    /// request count, and of several interrupts that were taken as one the first.
     pub answer: Recorder,
-    /// From the beginning to the end of a system call, of workloads that are about one.
+    /// From the beginning to the end of a system call, in workloads that measure one.
     pub call: Recorder,
-    /// From the moment at which a sleeper with real-time priority was to wake until it runs.
+    /// From the planned wake-up of a sleeper with real-time priority until it runs.
     pub wake_up: Recorder,
 }
 
-/// Length of the windows in which the longest section is looked for, ns. Ours: the published tail does not say over
-/// what time its longest sections were taken.
+/// Length of the windows in which the longest section is searched, ns. Assumed: the published tail does not state the
+/// period of its longest sections.
 pub const WINDOW_NS: f64 = 1e7;
 
 /// Name of [`Latencies::disturbance`].

@@ -1,6 +1,7 @@
 //! The spinlock of the simulated kernel, with a queue.
 //!
-//! Owns who holds and who waits; costs come from the lines of the lock words, so contention is simulated, not assumed.
+//! Owns the holder and the waiters. Costs come from the lines of the lock words, so contention is simulated, not
+//! assumed.
 
 use super::preemption::Preemption;
 use crate::machine::{self, Machine, Shared, SimWord};
@@ -10,13 +11,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// A queued spinlock, as kernels have it for short sections: acquiring is one read-modify-write, releasing a plain
-/// store, behind which earlier stores of the section may still be on their way. The first waiter spins on the lock's
-/// word, each other one on a word of its CPU, which the waiter before it sets.
+/// A queued spinlock, as kernels use for short sections. Acquiring is one read-modify-write. Releasing is a plain
+/// store, after which earlier stores of the section may still be buffered. The first waiter spins on the lock's word,
+/// each other one on a word of its CPU, which the waiter before it sets.
 pub struct SpinLock {
     /// 1 while held.
     word: Shared<SimWord>,
-    /// Who waits, and on which word.
+    /// The waiters, and the word of each.
     queue: RefCell<VecDeque<(usize, Shared<SimWord>)>>,
     /// One word per CPU to spin on; shared by all locks, since a CPU waits for one at a time.
     nodes: Rc<[Shared<SimWord>]>,
@@ -34,7 +35,7 @@ impl SpinLock {
         }
     }
 
-    /// Runs `section` under the lock, from the wait on with preemption off. With `masked`, interrupts are off from
+    /// Runs `section` under the lock, with preemption off from the wait on. With `masked`, interrupts are off from
     /// before the wait until the release, as with a lock that interrupt handlers take too.
     pub fn with<T>(&self, masked: bool, section: impl FnOnce() -> T) -> T {
         let saved = masked.then(machine::interrupts_off);
@@ -57,7 +58,7 @@ impl SpinLock {
         self.word.compare_exchange_full(0, 1).is_ok()
     }
 
-    /// A virtual machine's lock is released by a read-modify-write, and wakes the first waiter if that has halted.
+    /// A virtual machine's lock is released by a read-modify-write, which wakes the first waiter if it has halted.
     fn release(&self) {
         let host = self.preemption.host().filter(|host| host.locks_halt());
         let Some(host) = host else {
@@ -77,8 +78,8 @@ impl SpinLock {
         }
     }
 
-    /// Queues and takes the lock in its turn. Queueing follows a read-modify-write without anything in between that
-    /// takes virtual time: that of the lock's word stands for that of the queue's end.
+    /// Queues and takes the lock in its turn. Queueing follows a read-modify-write without virtual time in between:
+    /// that of the lock's word stands for that of the queue's end.
     fn wait(&self) {
         let node = &self.nodes[machine::cpu()];
         node.poke(0);
@@ -101,7 +102,7 @@ impl SpinLock {
     }
 }
 
-/// How an address-space lock is wanted.
+/// Mode in which an address-space lock is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Faults and `madvise`.

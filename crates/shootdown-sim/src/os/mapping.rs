@@ -1,8 +1,7 @@
-//! What backs a region: nothing (anonymous memory), or a file, privately or shared; and faults on files.
+//! Backing of a region: none (anonymous memory), or a file, privately or shared; and faults on files.
 //!
 //! Shaped after Linux. A read fault maps the cached pages around the address too, read-only; a write to a private
-//! mapping gets a copy; the first write to a page of a shared mapping is made to fault, so that the file system hears
-//! of it.
+//! mapping gets a copy; the first write to a page of a shared mapping faults, so that the file system is notified.
 
 use super::System;
 use super::lock::Access as LockAccess;
@@ -34,14 +33,14 @@ impl FileRegion {
     }
 }
 
-/// How a file is mapped.
+/// Kind of a file mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
     /// Writes go to a copy.
     Private,
     /// Writes go to the file. Entries begin write-protected, so that the first write to each page is noticed (dirty
-    /// tracking). `notify_flushes`: when that write makes the entry writable, the old one is flushed, as Linux's
-    /// generic code does where an architecture does not say that a spurious fault is enough (x86 does).
+    /// tracking). `notify_flushes`: when that write makes the entry writable, the old one is flushed. Linux's generic
+    /// code does so where an architecture does not rely on spurious faults (x86 does).
     Shared {
         /// Whether the noticed write flushes.
         notify_flushes: bool,
@@ -99,7 +98,7 @@ impl<const W: usize> System<W> {
         });
     }
 
-    /// The file system hears of the write; then the entry becomes writable in place.
+    /// The file system is notified of the write; then the entry becomes writable in place.
     fn write_shared(&self, process: &Process<W>, region: &FileRegion, va: u64) {
         let table = self.table_for(process, va);
         let index = table_index(va, 1);
@@ -129,10 +128,10 @@ impl<const W: usize> System<W> {
         self.copy_on_write(process, va, table, Some(cached));
     }
 
-    /// A write to a page that must be copied first: `absent` is what to copy when nothing is mapped. Called with the
+    /// A write to a page that must be copied first: `absent` is the source when nothing is mapped. Called with the
     /// address-space lock held.
     pub(super) fn copy_on_write(&self, process: &Process<W>, va: u64, table: u32, absent: Option<u32>) {
-        // Reading the old page takes about as long as writing the new one, which is what clearing takes.
+        // Reading the old page takes about as long as writing the new one, which is the cost of clearing.
         machine::charge(self.costs.page_alloc + 2 * self.costs.page_zero);
         let copy = self.hw.borrow_mut().alloc_data();
         let index = table_index(va, 1);
@@ -140,10 +139,10 @@ impl<const W: usize> System<W> {
         process.table_locks[process.table_index(va)].with(false, || {
             let old = self.entry(process, va, table, index);
             if old.is_present() && old.has(Entry::WRITE) || !old.is_present() && absent.is_none() {
-                return; // somebody was faster
+                return; // another thread was faster
             }
             if old.is_present() && !self.must_copy(old.frame()) {
-                // The last one that has it may write it. More is allowed than before, so nothing is flushed.
+                // The last owner may write the page. More is allowed than before, so nothing is flushed.
                 machine::charge(self.costs.map_entry);
                 return self.store_entry(process, va, table, index, old.with(Entry::WRITE));
             }
@@ -159,7 +158,7 @@ impl<const W: usize> System<W> {
             self.store_entry(process, va, table, index, new);
             used = true;
         });
-        // Flushed above: no CPU of this process reads the old page through this address any more (C2).
+        // Flushed above: no CPU of this process reads the old page through this address any longer (C2).
         let zero_page = self.hw.borrow().zero_page();
         if let Some(frame) = replaced.filter(|&frame| frame != zero_page) {
             self.free(frame);
@@ -170,7 +169,7 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// Forgets which file backs a region that is unmapped.
+    /// Removes the file backing of an unmapped region.
     pub(super) fn forget_file(&self, process: &Process<W>, va: u64) {
         process.files.borrow_mut().retain(|region| region.start != va);
     }

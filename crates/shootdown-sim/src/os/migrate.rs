@@ -8,9 +8,9 @@ use crate::machine;
 
 impl<const W: usize> System<W> {
     /// Moves the pages at `pages` to other frames: takes them out of the page table, flushes all of them in one batch,
-    /// and maps each again after `page_cycles`, which stand for its copy. A thread that touches one of them meanwhile
-    /// waits for the address-space lock, which is held until all are mapped; Linux's waits for the page alone. Returns
-    /// how many were mapped.
+    /// and maps each again after `page_cycles`, the time of its copy. A thread that touches one of them meanwhile waits
+    /// for the address-space lock, which is held until all are mapped; Linux's waits for the page alone. Returns how
+    /// many were mapped.
     pub fn migrate(&self, process: &Process<W>, pages: &[u64], page_cycles: u64) -> usize {
         let victims: Vec<_> = pages.iter().map(|&va| (process, va)).collect();
         self.lock(process, LockAccess::Exclusive);

@@ -1,8 +1,8 @@
-//! The simulated kernel: what stands between a workload and the engine.
+//! The simulated kernel between a workload and the engine.
 //!
-//! Shaped after Linux's memory management as far as translation coherence is concerned. It owns costs of its own (from
-//! the machine model), the locks whose contention matters, and the calls into the engine; it may not look into the
-//! engine or the oracle.
+//! Shaped after Linux's memory management as far as translation coherence is concerned. It owns its own costs (from the
+//! machine model), the locks whose contention matters, and the calls into the engine. It may not access internals of
+//! the engine or the oracle.
 
 mod asked;
 pub mod category;
@@ -90,7 +90,7 @@ pub struct OsCosts {
     pub wake: u64,
     pub wake_latency: u64,
     pub switch: u64,
-    /// Not a cost but a length of time, for the limits that the kernel sets in microseconds.
+    /// A length of time, for limits that the kernel sets in microseconds; not a cost.
     pub microsecond: u64,
 }
 
@@ -113,7 +113,7 @@ struct PendingStore {
     issued: Stamp,
 }
 
-/// Stores under way, by number.
+/// Stores in progress, by number.
 #[derive(Debug, Default)]
 struct PendingStores {
     stores: Vec<PendingStore>,
@@ -147,7 +147,7 @@ impl std::ops::Index<usize> for PendingStores {
     }
 }
 
-/// What every interrupt does first.
+/// First step of every interrupt.
 type OnInterrupt = Rc<RefCell<Vec<Box<dyn Fn()>>>>;
 
 /// One simulated kernel on one machine: the engine, the hardware under it, and the kernel's own state.
@@ -165,15 +165,15 @@ pub struct System<const W: usize> {
     after_interrupt: OnInterrupt,
     host: OnceCell<Rc<host::Host>>,
     sharing: RefCell<share::Sharing>,
-    /// The highest number of a process so far.
+    /// The highest process number so far.
     numbers: Cell<u32>,
-    /// Left by processes that ended.
+    /// Memory of processes that ended, for reuse.
     spare: RefCell<Vec<process::Memory>>,
-    /// Engine's spaces of processes that ended, where their number is not bounded.
+    /// The engine's spaces of processes that ended, where their number is not bounded.
     spare_spaces: RefCell<Vec<Shared<Space<SimWorld, W>>>>,
     /// Sections without preemption, and the latencies of the run.
     pub preemption: Rc<Preemption>,
-    /// What runs threads, when there are others than one on each CPU.
+    /// The scheduler of threads, if there are more than one on each CPU.
     scheduler: OnceCell<Rc<Scheduler<W>>>,
     lru: SpinLock,
     lru_batches: Vec<Cell<u32>>,
@@ -182,9 +182,9 @@ pub struct System<const W: usize> {
     waiting_tables: RefCell<VecDeque<walk::WaitingTable>>,
     tables_freed: Cell<u64>,
     faults: Cell<u64>,
-    /// What deferred unmaps have left, oldest first.
+    /// Quarantined ranges and frames of deferred unmaps, oldest first.
     quarantine: RefCell<VecDeque<quarantine::Quarantined>>,
-    /// Processes and ranges that are off that list and not free yet.
+    /// Processes and ranges that are off that list and not yet freed.
     leaving_quarantine: RefCell<Vec<(u32, std::ops::Range<u64>)>>,
     ticks: OnceCell<ticks::Ticks>,
     machine: *const Machine,
@@ -192,8 +192,8 @@ pub struct System<const W: usize> {
 
 impl<const W: usize> Drop for System<W> {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, moved into simulated memory, and dropped here only. Nobody calls the engine any more:
-        // the tasks, which hold this system, are gone, and without them no interrupt is taken.
+        // SAFETY: made in `new`, moved into simulated memory, and dropped only here. No code calls the engine any
+        // longer: the tasks, which hold this system, are gone, and without them no interrupt is taken.
         unsafe { std::ptr::drop_in_place(std::ptr::from_ref(self.engine).cast_mut()) };
     }
 }
@@ -293,7 +293,7 @@ impl<const W: usize> System<W> {
             let took = machine::now() - begun + interrupt_entry_exit;
             preemption.latencies.disturbance.record(took);
             if sent.is_none() {
-                // A timer's or a device's: no shootdown has hit anybody.
+                // From a timer or a device: not a shootdown.
                 return;
             }
             let concerned = (answers.flushed, answers.current) != (before.flushed, before.current);
@@ -315,8 +315,8 @@ impl<const W: usize> System<W> {
         system
     }
 
-    /// Sets what every interrupt does before the shootdown handler, with interrupts masked: what a scheduler's timer or
-    /// a device would. After what was set before; before the run.
+    /// Sets a callback that every interrupt runs before the shootdown handler, with interrupts masked, like a
+    /// scheduler's timer or a device. It runs after earlier callbacks; set it before the run.
     pub fn on_interrupt(&self, hook: impl Fn() + 'static) {
         self.on_interrupt.borrow_mut().push(Box::new(hook));
     }
@@ -339,21 +339,21 @@ impl<const W: usize> System<W> {
         Rc::new(Process::new(self, number, bytes))
     }
 
-    /// The number of the next process: one that none has had, or that of one that ended long ago. Each call needs its
+    /// The number of the next process: an unused one, or that of a process that ended long ago. Each call needs its
     /// process.
     pub fn next_number(&self) -> u32 {
         let spare = self.hw.borrow_mut().spare_space();
         spare.unwrap_or(self.numbers.get() + 1)
     }
 
-    /// What an ended process left, if it had that many lowest-level tables.
+    /// The memory of an ended process, if it had that many lowest-level tables.
     fn spare_memory(&self, tables: usize) -> Option<process::Memory> {
         let mut spare = self.spare.borrow_mut();
         let fits = spare.iter().position(|memory| memory.table_locks.len() == tables)?;
         Some(spare.swap_remove(fits))
     }
 
-    /// Moves a space into simulated memory: that of one that was given back, if nobody holds it any more.
+    /// Moves a space into simulated memory, reusing that of a released space without holders.
     fn place_space(&self, space: Space<SimWorld, W>) -> Shared<Space<SimWorld, W>> {
         let spare = self.spare_spaces.borrow_mut().pop();
         let Some(spare) = spare else {
@@ -362,7 +362,7 @@ impl<const W: usize> System<W> {
         spare.renew(space).unwrap_or_else(|space| self.allocate(space))
     }
 
-    /// Gives back the memory of the engine's space of a process that has ended; its last holder lets go of it now.
+    /// Releases the memory of the engine's space of an ended process; the caller is its last holder.
     pub fn reuse_space(&self, process: Rc<Process<W>>) {
         if let Ok(process) = Rc::try_unwrap(process) {
             self.spare_spaces.borrow_mut().push(process.space);
@@ -381,7 +381,7 @@ impl<const W: usize> System<W> {
         machine::interrupts_restore(saved);
     }
 
-    /// Lets the engine measure what reaching other CPUs costs, once `cpus` are online. Nothing happens where the design
+    /// Lets the engine measure the cost of reaching other CPUs, once `cpus` are online. Without effect if the design
     /// does not use it.
     pub fn calibrate(&self, cpus: usize) {
         if self.engine.policy().reach != Reach::Adaptive {
@@ -394,7 +394,7 @@ impl<const W: usize> System<W> {
     /// Turns this CPU off.
     pub fn offline(&self) {
         let saved = machine::interrupts_off();
-        // From here on it touches neither user nor dynamic kernel addresses: nobody need wait for it (C5).
+        // From here on it touches neither user nor dynamic kernel addresses: no flush has to wait for it (C5).
         self.hw.borrow_mut().set_online(machine::cpu(), false);
         self.ticks_go_offline();
         self.engine.cpu_offline();
@@ -420,7 +420,7 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    /// This CPU runs kernel code only from now on.
+    /// This CPU runs kernel code only from here on.
     pub fn go_lazy(&self) {
         // The promise first: an interrupt may come between the two.
         self.hw.borrow_mut().set_lazy(machine::cpu(), true);
@@ -440,7 +440,7 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    /// From here on this CPU may touch user addresses: the oracle looks whether it has caught up.
+    /// From here on this CPU may touch user addresses: the oracle checks that it has caught up.
     pub(super) fn now_in_user(&self) {
         machine::synchronise();
         let mut hw = self.hw.borrow_mut();

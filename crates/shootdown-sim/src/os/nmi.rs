@@ -1,4 +1,4 @@
-//! What NMI handlers do that may interrupt anything, the shootdown handler included.
+//! NMI handlers, which may interrupt any code, the shootdown handler included.
 
 use super::System;
 use super::process::Process;
@@ -6,8 +6,8 @@ use crate::hw::{Access, Privilege};
 use crate::machine;
 
 impl<const W: usize> System<W> {
-    /// An NMI handler on this CPU reads a user address of `process`, as a profiler that walks the user stack does, if
-    /// the engine says that it may. True when it did; it takes no page fault.
+    /// An NMI handler on this CPU reads a user address of `process`, like a profiler that walks the user stack, if the
+    /// engine allows it. True when it did; it takes no page fault.
     pub fn read_from_nmi(&self, process: &Process<W>, va: u64) -> bool {
         if !self.engine.user_access_ok(&process.space) {
             return false;

@@ -1,7 +1,7 @@
-//! Preemption: whether the thread on a CPU may be taken off it, and how long it could not be.
+//! Preemption: whether the thread on a CPU may be preempted, and for how long it could not be.
 //!
-//! Owns each CPU's depth of sections without preemption, which pins of the engine and spinlocks enter. Knows nothing of
-//! threads: where preemption comes back on it asks the machine for a point at which to preempt.
+//! Owns each CPU's depth of sections without preemption, which pins of the engine and spinlocks enter. Independent of
+//! threads: where preemption is enabled again it calls the machine's preemption point.
 
 use super::host::Host;
 use super::interrupted::Interrupted;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 /// One CPU.
 #[derive(Debug, Default)]
 struct Cpu {
-    /// Sections without preemption that are open.
+    /// Number of open sections without preemption.
     depth: Cell<u32>,
     /// When the outermost began, cycles.
     since: Cell<u64>,
@@ -23,13 +23,13 @@ struct Cpu {
 #[derive(Debug)]
 pub struct Preemption {
     cpus: Vec<Cpu>,
-    /// Length of a window, cycles; the number of the present one, and the longest section that ended in it on any CPU.
+    /// Length of a window, cycles; the number of the current one, and the longest section that ended in it on any CPU.
     window_cycles: u64,
     window: Cell<u64>,
     longest: Cell<u64>,
-    /// What the run measures.
+    /// The measurements of the run.
     pub latencies: Latencies,
-    /// What interrupts hit.
+    /// Activities that interrupts hit.
     pub interrupted: Interrupted,
     /// The host, on a virtual machine: where waiters for a spinlock halt.
     host: OnceCell<Rc<Host>>,
@@ -49,7 +49,7 @@ impl Preemption {
         }
     }
 
-    /// Says that the machine is a virtual one, once.
+    /// Declares that the machine is virtual, once.
     pub(super) fn set_host(&self, host: Rc<Host>) {
         assert!(self.host.set(host).is_ok(), "there is a host");
     }
@@ -73,7 +73,7 @@ impl Preemption {
         cpu.depth.set(depth + 1);
     }
 
-    /// Ends one section; true if it was the outermost. A preemption that is due can then happen at the next point: see
+    /// Ends one section; true if it was the outermost. A due preemption can then happen at the next point: see
     /// [`machine::preemption_point`].
     #[inline]
     pub fn on(&self) -> bool {
@@ -95,7 +95,7 @@ impl Preemption {
 
     fn ended(&self, cpu: &Cpu) {
         let now = machine::now();
-        // Time stands at 0 where stacks are unwound at the end of the machine.
+        // Time stands at 0 where stacks are unwound when the machine is dropped.
         let length = now.saturating_sub(cpu.since.get());
         self.latencies.preemption_off.record(length);
         let window = now / self.window_cycles;
@@ -114,7 +114,7 @@ impl Preemption {
         self.cpus.get(machine::cpu()).is_some_and(|cpu| cpu.depth.get() == 0)
     }
 
-    /// Starts the measurements anew: the end of the warm-up.
+    /// Resets the measurements: the end of the warm-up.
     pub fn reset(&self) {
         for (_, recorder) in self.latencies.all() {
             recorder.reset();

@@ -36,18 +36,18 @@ pub struct Process<const W: usize> {
     pub(super) table_lines: LineId,
     /// How many mapped regions use each lowest-level table.
     pub(super) table_users: RefCell<Vec<u32>>,
-    /// Counts unmaps under way in the process; Linux raises and lowers `mm->tlb_flush_pending` around each.
+    /// Counts unmaps in progress in the process, as Linux does with `mm->tlb_flush_pending`.
     pub(super) unmapping: Shared<SimWord>,
-    /// Regions that files back.
+    /// Regions that are backed by files.
     pub(super) files: RefCell<Vec<FileRegion>>,
-    /// Deferred unmaps of it that wait.
+    /// Its pending deferred unmaps.
     pub(super) quarantined: Rc<Cell<usize>>,
-    /// Counter that every unmap of a frame updates now and then: resident pages, per CPU in practice, so free of cost.
+    /// Counter that every unmap of a frame occasionally updates: resident pages, per CPU in practice, so free of cost.
     resident: Cell<i64>,
 }
 
-/// The kernel's own memory for a process. It is free of holders and waiters when the process ends, and serves the next
-/// one, as slab caches have it.
+/// The kernel's own memory for a process. It has no holders and waiters when the process ends, and the next one reuses
+/// it, as slab caches do.
 pub(super) struct Memory {
     lock: Rc<SleepLock>,
     pub(super) table_locks: Rc<[SpinLock]>,
@@ -104,7 +104,7 @@ impl<const W: usize> Process<W> {
         }
     }
 
-    /// What of a process that ends a later one can have.
+    /// The memory of a process that a later one can reuse.
     pub(super) fn memory(&self) -> Memory {
         Memory {
             lock: self.lock.clone(),
@@ -127,7 +127,7 @@ impl<const W: usize> Process<W> {
         system.lru_add();
     }
 
-    /// A region gives up the lowest-level table at `va`. True when no other region uses it.
+    /// A region releases the lowest-level table at `va`. True when no other region uses it.
     pub(super) fn release_table(&self, va: u64) -> bool {
         let users = &mut self.table_users.borrow_mut()[self.table_index(va)];
         *users -= 1;
@@ -159,15 +159,15 @@ impl<const W: usize> System<W> {
         process.lock.unlock(access);
     }
 
-    /// User code of this CPU has been held up by broadcasts of others; workloads that compute without touching anything
-    /// call it.
+    /// User code of this CPU has been stalled by broadcasts of other CPUs; workloads that compute without accesses call
+    /// it.
     #[inline]
     pub(crate) fn take_in_broadcasts(&self) {
         self.engine.kernel().take_in_broadcasts();
     }
 
-    /// Puts this thread to sleep until it is woken: the CPU idles, lazily on the thread's space, or runs another
-    /// thread.
+    /// Puts this thread to sleep until it is woken: the CPU idles, in lazy TLB mode on the thread's space, or runs
+    /// another thread.
     pub fn block(&self, process: &Process<W>) {
         if let Some(scheduler) = self.scheduler.get() {
             return scheduler.sleep();

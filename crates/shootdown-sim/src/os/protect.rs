@@ -1,4 +1,4 @@
-//! `mprotect`: taking the write permission of resident pages away, and giving it back.
+//! `mprotect`: removing the write permission of resident pages, and restoring it.
 
 use super::System;
 use super::lock::Access as LockAccess;
@@ -11,16 +11,15 @@ impl<const W: usize> System<W> {
     /// `mprotect` of `pages` pages at `va`. Exclusive lock throughout, as in Linux. Charged as `mmap`, which like it
     /// finds, splits and merges regions, and for each page as an unmap.
     ///
-    /// Flushes when permission is taken away. When it is given, a stricter translation may be left in a TLB, which
-    /// never lets anything through that it should not: x86 kernels leave it, since the access that it stops makes the
-    /// processor drop it and look again, at worst after a fault ([`touch`](Self::touch)); kernels of the others flush
-    /// then too.
+    /// Flushes when permission is removed. When it is restored, a stricter translation may stay in a TLB, which never
+    /// allows a forbidden access. x86 kernels leave it: the access that it stops makes the processor drop it and walk
+    /// again, at worst after a fault ([`touch`](Self::touch)). Kernels of the other instruction sets flush.
     pub fn protect(&self, process: &Process<W>, va: u64, pages: u64, writable: bool) {
         let finds_out = matches!(self.hw.borrow().config().isa, Isa::X86_64);
         self.change_protection(process, va, pages, writable, !writable || !finds_out);
     }
 
-    /// Gives permission without a flush, whatever the processor.
+    /// Restores permission without a flush, on every processor.
     pub fn allow_writes(&self, process: &Process<W>, va: u64, pages: u64) {
         self.change_protection(process, va, pages, true, false);
     }
@@ -47,7 +46,7 @@ impl<const W: usize> System<W> {
                             true => old.with(Entry::WRITE),
                             false => old.without(Entry::WRITE),
                         };
-                        // A page that is somebody else's too becomes writable by a fault, which copies it.
+                        // A page that is shared becomes writable by a fault, which copies it.
                         let copies = writable && self.must_copy(old.frame());
                         if !old.is_present() || new == old || copies {
                             continue;

@@ -1,7 +1,7 @@
-//! Unmaps that are deferred: what they leave in quarantine, and when it is free again. See the engine's
+//! Deferred unmaps: their quarantined frames and ranges, and when these are free again. See the engine's
 //! `flush/deferred.rs`.
 //!
-//! Owns the list of what waits, oldest first. Ticks release what is over; `mmap` of a range that is still in
+//! Owns the list of pending unmaps, oldest first. Ticks release those that are over; `mmap` of a range that is still in
 //! quarantine, and the end of a process, flush it at once.
 
 use super::System;
@@ -12,12 +12,12 @@ use shootdown::{Deferral, Flushed, Free, Range, Stride, Unmapped};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Cycles after which `mmap` looks again whether a range has left quarantine: about one line transfer.
+/// Cycles after which `mmap` checks again whether a range has left quarantine: about one line transfer.
 const LOOK_AGAIN: u64 = 300;
 
-/// What one unmap left.
+/// The range and frames of one unmap.
 pub(super) struct Quarantined {
-    /// The process, and how much of it is in quarantine.
+    /// The process, and its quarantined range.
     process: u32,
     count: Rc<Cell<usize>>,
     range: std::ops::Range<u64>,
@@ -34,7 +34,7 @@ impl<const W: usize> System<W> {
         self.engine.policy().free == Free::Deferred && !process.files.borrow().iter().any(shared)
     }
 
-    /// Flushes what an unmap has withdrawn, at once or later, and frees its frames then.
+    /// Flushes the withdrawn entries of an unmap, at once or deferred, and then frees its frames.
     pub(super) fn flush_later(&self, process: &Process<W>, range: Range, frames: Vec<u32>) {
         let outer = category::enter(Category::FlushRequester);
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
@@ -64,7 +64,7 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// Frees what is over, oldest first.
+    /// Frees the unmaps that are over, oldest first.
     pub fn release_quarantined(&self) {
         if self.quarantine.borrow().is_empty() {
             return;
@@ -99,13 +99,13 @@ impl<const W: usize> System<W> {
         self.free_frames(frames);
     }
 
-    /// Makes sure that nothing of `bytes` is in quarantine, by a flush if need be: before it is mapped again. Under the
+    /// Ensures that nothing of `bytes` is in quarantine, by a flush if necessary, before it is mapped again. Under the
     /// address-space lock, exclusive.
     pub(super) fn settle_quarantine(&self, process: &Process<W>, bytes: std::ops::Range<u64>) {
         if process.quarantined.get() == 0 {
             return;
         }
-        // What another CPU has just taken off the list, and is at.
+        // Unmaps that another CPU has just taken off the list, and is freeing.
         let overlaps = |range: &std::ops::Range<u64>| range.start < bytes.end && bytes.start < range.end;
         let leaves = |(number, range): &(u32, _)| *number == process.number && overlaps(range);
         while self.leaving_quarantine.borrow().iter().any(leaves) {
@@ -123,7 +123,7 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// What was in quarantine of a process is free by the proof that no CPU has the process loaded any more.
+    /// The quarantine of a process is over by the proof that no CPU has the process loaded any longer.
     pub(super) fn quarantine_retired(&self, process: &Process<W>, retired: &Flushed) {
         for waiting in self.take_quarantined(process, 0..u64::MAX) {
             let released = self.engine.release_by(waiting.deferral, retired);
@@ -132,7 +132,7 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// Takes what overlaps `bytes` of a process off the list.
+    /// Takes the unmaps that overlap `bytes` of a process off the list.
     fn take_quarantined(&self, process: &Process<W>, bytes: std::ops::Range<u64>) -> Vec<Quarantined> {
         let mut list = self.quarantine.borrow_mut();
         let overlaps = |waiting: &Quarantined| {
@@ -143,8 +143,8 @@ impl<const W: usize> System<W> {
         taken
     }
 
-    /// The first of `places` that `mmap` can have without a flush, else the first: what a kernel that chooses addresses
-    /// does.
+    /// The first of `places` that `mmap` can use without a flush, else the first, as a kernel that chooses addresses
+    /// would.
     pub fn place(&self, process: &Process<W>, mut places: impl Iterator<Item = u64> + Clone, bytes: u64) -> u64 {
         let first = places.clone().next().expect("there is a place");
         if process.quarantined.get() == 0 {
@@ -159,7 +159,7 @@ impl<const W: usize> System<W> {
         places.find(free).unwrap_or(first)
     }
 
-    /// Deferred unmaps that wait now.
+    /// Number of pending deferred unmaps.
     pub fn quarantined(&self) -> usize {
         self.quarantine.borrow().len()
     }

@@ -1,4 +1,4 @@
-//! One number changed from outside the file.
+//! Overriding one number of a model.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Every complaint about a model file, word for word and line for line.
+//! Every error about a model file, with its exact wording and line.
 
 use super::*;
 
@@ -135,7 +135,7 @@ fn unknown_and_missing_entries_are_named_with_the_remedy() {
         "htt: unknown table; expected one of [machine], [topology], [costs], [kernel], [smt], [tlb], [tags], \
          [broadcast], [simulation], [aarch64], [riscv64], [rar], [vm]"
     );
-    // A field that is not there is reported where it belongs: at the header of its table.
+    // A missing field is reported at the header of its table.
     let (text, _) = edited("invlpg =", "");
     let (_, header) = edited("[costs]", "");
     let message = Model::parse(&text, "f").expect_err("missing").to_string();
@@ -148,7 +148,7 @@ fn unknown_and_missing_entries_are_named_with_the_remedy() {
         message,
         format!("f:{header}: machine.name: missing; add name = \"...\" under [machine]")
     );
-    // A table that is not there is reported where it could be added: at the last line.
+    // A missing table is reported at the last line, where it could be added.
     let cut = &MILAN[..MILAN.find("[simulation]").expect("it is there")];
     let last = cut.trim_end().lines().count();
     let message = Model::parse(cut, "f").expect_err("missing").to_string();

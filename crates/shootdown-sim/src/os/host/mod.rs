@@ -1,10 +1,10 @@
 //! The host under a virtual machine: which virtual CPUs run, which wait for a CPU of the host, which are halted.
 //!
-//! Owns no cost but those of its settings. Distances between virtual CPUs are those of the guest, wherever they run.
-//! The host takes a CPU away at any instruction, also with interrupts off and with locks held. A halted virtual CPU
-//! counts as one that runs for a request to flush it, as Linux's hosts say since 5.19.
+//! Owns no cost except those of its settings. Distances between virtual CPUs are those of the guest, on whichever host
+//! CPU they run. The host preempts a CPU at any instruction, also with interrupts off and with locks held. A flush
+//! request treats a halted virtual CPU as a running one, as Linux hosts do since 5.19.
 //!
-//! `queues.rs` is the scheduler, `spin.rs` what it does about virtual CPUs that spin.
+//! `queues.rs` is the scheduler, `spin.rs` the handling of virtual CPUs that spin.
 
 mod queues;
 mod spin;
@@ -28,39 +28,39 @@ pub struct HostConfig {
     pub others: usize,
     /// Mean length of the shortest slice, cycles.
     pub slice: u64,
-    /// In how many cycles each task of a CPU runs once, where slices do not become too short for that.
+    /// Period in which each task of a CPU runs once, cycles, unless slices become too short.
     pub latency: u64,
-    /// How many cycles more than another a task must have run for that to take its CPU when it wakes up.
+    /// How many cycles more than another task the running one must have run to be preempted by it at its wake-up.
     pub wakeup: u64,
-    /// By what share a slice is at most shorter or longer.
+    /// Largest variation of a slice, as a share of it.
     pub spread: f64,
-    /// From one virtual CPU's leaving a host CPU to the next one's running, cycles.
+    /// Time from one virtual CPU's leaving a host CPU to the next one's running, cycles.
     pub switch: u64,
-    /// Until a halted virtual CPU runs on a host CPU that is free, cycles.
+    /// Time until a halted virtual CPU runs on a free host CPU, cycles.
     pub wake: u64,
-    /// Whether virtual CPUs that do not run are flushed at their entry.
+    /// Whether descheduled virtual CPUs are flushed at their entry.
     pub pv_flush: bool,
-    /// What is done about virtual CPUs that spin.
+    /// Handling of virtual CPUs that spin.
     pub spinning: Spinning,
 }
 
-/// What host and guest do about virtual CPUs that spin.
+/// How host and guest handle virtual CPUs that spin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spinning {
-    /// How long a virtual CPU spins before it exits the first time since it began to run, cycles; 0: it never does.
+    /// How long a virtual CPU spins before its first exit since it began to run, cycles; 0: it never exits.
     pub window: u64,
-    /// What such an exit takes, cycles.
+    /// Cost of such an exit, cycles.
     pub exit: u64,
-    /// Which virtual CPUs it yields to: 0, those that were taken off in the kernel; 1, also those that have woken up;
-    /// 2, also those with an interrupt to take.
+    /// Which virtual CPUs it yields to: 0, those that were preempted in the kernel; 1, also those that have woken up;
+    /// 2, also those with a pending interrupt.
     pub boost: u32,
-    /// Whether a sender yields to a target that does not run.
+    /// Whether a sender yields to a descheduled target.
     pub yield_on_send: bool,
-    /// How long a spinlock is spun for before the virtual CPU halts, cycles; 0: it never does.
+    /// How long a waiter spins for a spinlock before the virtual CPU halts, cycles; 0: it never halts.
     pub lock_threshold: u64,
-    /// Whether a waiter halts at once if the one before it does not run; else only if that has halted.
+    /// Whether a waiter halts at once if the waiter before it is descheduled; else only if that one has halted.
     pub lock_gives_up: bool,
-    /// What waking a halted waiter takes its waker, cycles.
+    /// Cost of waking a halted waiter, for its waker, cycles.
     pub lock_kick: u64,
 }
 
@@ -116,7 +116,7 @@ impl Host {
         self.queues.borrow().place(vcpu)
     }
 
-    /// Changes the queues, and does what they want done.
+    /// Changes the queues, and carries out the resulting actions.
     fn change<T>(self: &Rc<Self>, change: impl FnOnce(&mut Queues) -> T) -> T {
         let result = change(&mut self.queues.borrow_mut());
         loop {
@@ -144,8 +144,8 @@ impl Host {
         });
     }
 
-    /// The virtual CPUs of other machines have been there before the first of this one; those that run are somewhere in
-    /// their slices.
+    /// The virtual CPUs of other machines were started before the first of this one; the running ones are at random
+    /// points of their slices.
     fn others_come(self: &Rc<Self>, now: u64) {
         for other in self.vcpus..self.vcpus + self.config.others {
             let length = self.length();
@@ -172,7 +172,7 @@ impl Host {
             others |= self.place(cpu) == Place::Queued;
         }
         if others {
-            // A wake-up that was for the guest.
+            // A wake-up for the guest.
             machine::wake(cpu, 0);
         }
         let taken = &self.taken[cpu];
@@ -194,8 +194,8 @@ impl Host {
         self.flush_if_moved(cpu);
     }
 
-    /// A virtual CPU that enters on another CPU of the host than before is flushed: what it had cached is there no
-    /// more, and what it once cached here may be stale.
+    /// A virtual CPU that enters on another CPU of the host than before is flushed: its cached translations are not
+    /// there, and those that it once cached here may be stale.
     fn flush_if_moved(&self, cpu: usize) {
         if self.queues.borrow_mut().take_moved(cpu) {
             machine::synchronise();
@@ -204,7 +204,7 @@ impl Host {
         }
     }
 
-    /// This virtual CPU needs no CPU of the host from now on. Interrupts are off.
+    /// This virtual CPU needs no CPU of the host from here on. Interrupts are off.
     fn rests(self: &Rc<Self>, place: Place) {
         let (cpu, length) = (machine::cpu(), self.length());
         machine::synchronise();
@@ -212,7 +212,7 @@ impl Host {
         self.change(|queues| queues.leave(cpu, place, now, length));
     }
 
-    /// Gives the CPU up if another is to have it; `skip`: if another can. Waits until this virtual CPU runs again.
+    /// Gives the CPU up if another is due; with `skip`, if another can run. Waits until this virtual CPU runs again.
     fn gives_way(self: &Rc<Self>, cpu: usize, skip: bool) {
         let (now, length) = (machine::now(), self.length());
         if !self.change(|queues| queues.reschedule(cpu, skip, now, length)) {
@@ -221,7 +221,7 @@ impl Host {
     }
 }
 
-/// Sleeps, as [`machine::sleep`] does; a virtual CPU leaves its CPU to others meanwhile.
+/// Sleeps, as [`machine::sleep`] does; a virtual CPU leaves its host CPU to others meanwhile.
 pub(super) fn halt(host: Option<&Rc<Host>>) {
     let Some(host) = host.filter(|_| machine::on_cpu()) else {
         return machine::sleep();
@@ -236,7 +236,7 @@ pub(super) fn halt(host: Option<&Rc<Host>>) {
     machine::interrupts_restore(saved);
 }
 
-/// What the machine asks.
+/// Callbacks from the machine.
 struct Hypervisor<const W: usize> {
     system: Weak<System<W>>,
     host: Rc<Host>,
@@ -289,7 +289,7 @@ impl<const W: usize> machine::Hypervisor for Hypervisor<W> {
 }
 
 impl<const W: usize> Hypervisor<W> {
-    /// Out of the guest. In the middle of an access that the hardware is making, a little later.
+    /// Leaves the guest. In the middle of an access by the hardware, a little later.
     fn outside(&self, stay: impl FnOnce()) {
         let Some(system) = self.system.upgrade() else { return };
         if self.host.hw.try_borrow_mut().is_err() {
@@ -300,8 +300,7 @@ impl<const W: usize> Hypervisor<W> {
 }
 
 impl<const W: usize> System<W> {
-    /// Makes the CPUs virtual ones of this host. Once, before any CPU is online and before a scheduler or ticks are
-    /// there.
+    /// Makes the CPUs virtual ones of this host. Once, before any CPU is online and before a scheduler or ticks exist.
     ///
     /// # Panics
     /// When there is a hypervisor.
@@ -333,7 +332,7 @@ impl<const W: usize> System<W> {
         self.host.get().cloned()
     }
 
-    /// This CPU has nothing to do until it is woken.
+    /// This CPU is idle until it is woken.
     pub(crate) fn halt(&self) {
         halt(self.host.get());
     }
@@ -353,18 +352,18 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// It goes off.
+    /// It goes offline.
     pub(super) fn host_goes(&self) {
         if let Some(host) = self.host.get() {
             host.rests(Place::Off);
         }
     }
 
-    /// What every interrupt does first: a halted virtual CPU enters.
+    /// First step of every interrupt: a halted virtual CPU enters.
     fn host_interrupt(&self) {
         let Some(host) = self.host.get() else { return };
         let cpu = machine::cpu();
-        // One that nobody sent is a timer's that costs a moment.
+        // One without a sender is a timer's, which costs a moment.
         if host.place(cpu) == Place::Halted && machine::interrupt_sent().is_some() {
             host.serving[cpu].set(true);
             host.runs();

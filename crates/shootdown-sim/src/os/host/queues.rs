@@ -1,7 +1,8 @@
 //! The scheduler of the host: a queue for each of its CPUs, ordered by how much each task has run, as in Linux's CFS.
 //!
-//! Owns who runs where and who waits. Work-conserving: a CPU with nothing to run takes a task that waits elsewhere, and
-//! a task that wakes goes to an idle CPU if there is one. Not kept: load averages, cache and NUMA affinity, the tick.
+//! Owns which task runs on which CPU and which wait. Work-conserving: an idle CPU takes a task that waits elsewhere,
+//! and a task that wakes goes to an idle CPU if there is one. Not modelled: load averages, cache and NUMA affinity, the
+//! tick.
 
 use std::collections::VecDeque;
 
@@ -11,15 +12,15 @@ const NEVER: u64 = u64::MAX;
 /// A virtual CPU, of this machine or of another, by number: this machine's come first.
 pub(super) type TaskId = usize;
 
-/// Numbers of the scheduler, cycles.
+/// Parameters of the scheduler, cycles.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     /// Shortest slice.
     pub slice: u64,
-    /// Time in which each task of a CPU runs once, if the slices do not become too short; 0: slices are all shortest.
+    /// Period in which each task of a CPU runs once, if the slices do not become too short; 0: slices are all shortest.
     pub latency: u64,
-    /// How much more than another a task must have run for that to take its CPU when it wakes up, or when it is
-    /// yielded to.
+    /// How much more than another task the running one must have run to be preempted by it, when that one wakes up or
+    /// is yielded to.
     pub wakeup: u64,
 }
 
@@ -27,7 +28,7 @@ pub(super) struct Rules {
 pub(super) enum Place {
     Off,
     Halted,
-    /// It wants to run, and waits.
+    /// It is runnable, and waits.
     Queued,
     Running,
 }
@@ -35,9 +36,9 @@ pub(super) enum Place {
 #[derive(Debug, Clone)]
 struct Task {
     place: Place,
-    /// CPU of the host that it runs on, waits at or was at last.
+    /// CPU of the host that it runs on, waits at or was last at.
     cpu: usize,
-    /// Time it has run, cycles, as its CPU counts.
+    /// Its run time, cycles, by its CPU's count.
     ran: u64,
     /// It has woken up and has not run since.
     fresh: bool,
@@ -51,22 +52,22 @@ struct HostCpu {
     current: Option<TaskId>,
     /// When `current` began.
     began: u64,
-    /// Up to when `current`'s time is counted, and when its slice ends.
+    /// Time up to which `current` is accounted, and the end of its slice.
     counted: u64,
     until: u64,
     queue: Vec<TaskId>,
     /// Runs next, if that is not too unfair.
     buddy: Option<TaskId>,
-    /// What a task that comes here has run, at least.
+    /// Lower bound of the run time of a task that arrives here.
     least: u64,
 }
 
-/// What the scheduler wants done.
+/// An action that the scheduler requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
     /// A task that waited runs.
     Runs(TaskId),
-    /// A task that runs is to leave at this time, and to ask whether it is still to do so.
+    /// A running task must leave at this time, and check then whether it still must.
     Leaves(TaskId, u64),
 }
 
@@ -76,7 +77,7 @@ pub(super) struct Queues {
     rules: Rules,
     tasks: Vec<Task>,
     cpus: Vec<HostCpu>,
-    /// What is to be done, in order.
+    /// Requested actions, in order.
     pub wishes: VecDeque<Wish>,
 }
 
@@ -111,12 +112,12 @@ impl Queues {
         self.tasks[task].place
     }
 
-    /// Whether it waits because it has woken up, and not because it was taken off.
+    /// Whether it waits because it has woken up, and not because it was preempted.
     pub(super) fn is_fresh(&self, task: TaskId) -> bool {
         self.tasks[task].fresh
     }
 
-    /// Whether it runs on another CPU than before; asked once.
+    /// Whether it runs on another CPU than before; read once.
     pub(super) fn take_moved(&mut self, task: TaskId) -> bool {
         std::mem::take(&mut self.tasks[task].moved)
     }
@@ -126,13 +127,13 @@ impl Queues {
         self.cpus[cpu].queue.len() + usize::from(self.cpus[cpu].current.is_some())
     }
 
-    /// How long a task of `cpu` runs beside those in its queue before they have their turn.
+    /// How long a task of `cpu` runs, with those in its queue, before the next has its turn.
     fn slice(&self, cpu: usize) -> u64 {
         let tasks = self.cpus[cpu].queue.len() + 1;
         self.rules.slice.max(self.rules.latency / tasks as u64)
     }
 
-    /// Counts what the running task of `cpu` has run.
+    /// Accounts the run time of the running task of `cpu`.
     fn count(&mut self, cpu: usize, now: u64) {
         let here = &mut self.cpus[cpu];
         let Some(current) = here.current else { return };
@@ -157,12 +158,12 @@ impl Queues {
         }
     }
 
-    /// Puts a task into the queue of `cpu`, as one that has run as much as those there, or a little less.
+    /// Puts a task into the queue of `cpu`, with the run time of those there, or a little less.
     fn enqueue(&mut self, cpu: usize, task: TaskId, now: u64, length: impl Fn(u64) -> u64) {
         self.cpus[cpu].queue.push(task);
         let length = length(self.slice(cpu));
         (self.tasks[task].place, self.tasks[task].cpu) = (Place::Queued, cpu);
-        // Whoever had the CPU for itself has a slice from when it began.
+        // A task that had the CPU to itself has a slice from its start.
         let here = &mut self.cpus[cpu];
         if let Some(current) = here.current
             && here.until == NEVER
@@ -173,7 +174,7 @@ impl Queues {
     }
 
     /// The CPU that a task goes to: its last one if that is idle, another that is idle, or else its last one; a new
-    /// one's is the one with the fewest tasks.
+    /// task goes to the CPU with the fewest tasks.
     fn select(&self, task: TaskId) -> usize {
         let home = self.tasks[task].home;
         let idle = |cpu: &usize| self.load(*cpu) == 0;
@@ -185,11 +186,11 @@ impl Queues {
             .unwrap_or_else(fewest)
     }
 
-    /// A task wants to run: whether it does, or waits. `length` varies a slice.
+    /// A task becomes runnable: whether it runs or waits. `length` varies a slice.
     pub(super) fn join(&mut self, task: TaskId, now: u64, length: impl Fn(u64) -> u64) -> bool {
         let cpu = self.select(task);
         self.count(cpu, now);
-        // One that slept for long is not ahead of all others for as long; half a latency is what it gains.
+        // A long sleep gives no unlimited advantage; the gain is half a latency.
         let from = self.tasks[task].cpu;
         let lag = self.tasks[task].ran as i128 - self.cpus[from].least as i128;
         let gain = (self.rules.latency.max(self.rules.slice) / 2) as i128;
@@ -218,7 +219,7 @@ impl Queues {
         }
     }
 
-    /// A task that runs, or waits, wants no CPU any more.
+    /// A running or waiting task is not runnable any longer.
     pub(super) fn leave(&mut self, task: TaskId, place: Place, now: u64, length: impl Fn(u64) -> u64) {
         let cpu = self.tasks[task].cpu;
         self.tasks[task].place = place;
@@ -230,7 +231,7 @@ impl Queues {
         self.next(cpu, None, now, length);
     }
 
-    /// Which of those that wait at `cpu` is next.
+    /// The next of the tasks that wait at `cpu`.
     fn choose(&mut self, cpu: usize, skip: Option<TaskId>) -> Option<TaskId> {
         let here = &self.cpus[cpu];
         let ran = |task: TaskId| self.tasks[task].ran;
@@ -244,7 +245,7 @@ impl Queues {
         Some(chosen)
     }
 
-    /// `cpu` runs the next task: one that waits there, or else one that waits where most do.
+    /// `cpu` runs the next task: one that waits there, or else one from the longest queue.
     fn next(&mut self, cpu: usize, skip: Option<TaskId>, now: u64, length: impl Fn(u64) -> u64) {
         let task = self.choose(cpu, skip).or_else(|| self.pull(cpu));
         let Some(task) = task else {
@@ -257,7 +258,7 @@ impl Queues {
         self.wishes.push_back(Wish::Runs(task));
     }
 
-    /// Takes a task to `cpu` from where most wait.
+    /// Moves a task to `cpu` from the longest queue.
     fn pull(&mut self, cpu: usize) -> Option<TaskId> {
         let from = (0..self.cpus.len()).max_by_key(|&other| self.cpus[other].queue.len())?;
         let task = self.choose(from, None)?;
@@ -266,14 +267,14 @@ impl Queues {
         Some(task)
     }
 
-    /// What a task has run, as another CPU counts.
+    /// The run time of a task, as another CPU counts it.
     fn send(&mut self, task: TaskId, from: usize, to: usize) {
         let lag = self.tasks[task].ran as i128 - self.cpus[from].least as i128;
         self.tasks[task].ran = (self.cpus[to].least as i128 + lag).max(0) as u64;
     }
 
-    /// `task`, which runs, has left at its own or the scheduler's wish: whether it goes on. One that is skipped gives
-    /// way to another if that is not too unfair.
+    /// `task`, which runs, has left voluntarily or at the scheduler's request: whether it continues. A skipped task is
+    /// replaced by another if that is not too unfair.
     pub(super) fn reschedule(&mut self, task: TaskId, skip: bool, now: u64, length: impl Fn(u64) -> u64) -> bool {
         let cpu = self.tasks[task].cpu;
         self.count(cpu, now);
@@ -297,7 +298,7 @@ impl Queues {
         goes_on
     }
 
-    /// A task that was taken off goes to where fewer wait.
+    /// A preempted task moves to a shorter queue.
     fn balance(&mut self, cpu: usize, task: TaskId, now: u64, length: impl Fn(u64) -> u64) {
         let fewest = (0..self.cpus.len()).min_by_key(|&other| self.load(other));
         let Some(to) = fewest.filter(|&to| self.load(to) + 1 < self.load(cpu)) else {
@@ -319,7 +320,7 @@ impl Queues {
         self.tasks[task].place == Place::Running && self.cpus[self.tasks[task].cpu].until <= now
     }
 
-    /// When it is, if another waits.
+    /// The end of its slice, if another waits.
     pub(super) fn until(&self, task: TaskId) -> Option<u64> {
         Some(self.cpus[self.tasks[task].cpu].until).filter(|&until| until != NEVER)
     }

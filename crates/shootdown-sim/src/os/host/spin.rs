@@ -1,7 +1,7 @@
 //! Virtual CPUs that spin: pause-loop exits and directed yield, and spinlocks that halt.
 //!
-//! After KVM's `kvm_vcpu_on_spin` and Linux's paravirtual queued spinlock (`kernel/locking/qspinlock_paravirt.h`); what
-//! differs between kernels is a setting. Owns each virtual CPU's window and what it was doing when it was taken off.
+//! Follows KVM's `kvm_vcpu_on_spin` and Linux's paravirtual queued spinlock (`kernel/locking/qspinlock_paravirt.h`);
+//! differences between kernels are settings. Owns each virtual CPU's window and its activity when it was preempted.
 
 use super::Host;
 use super::queues::Place;
@@ -10,27 +10,27 @@ use crate::os::category::Category;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// How often a waiter for a lock looks whether the one before it runs: 256 turns of its loop out of 32,768.
+/// How often a lock waiter checks whether the waiter before it runs: 256 iterations of its loop out of 32,768.
 const LOOKS: u64 = 128;
 
 /// One virtual CPU.
 #[derive(Debug, Default)]
 pub(super) struct Spinner {
-    /// How often it has spun for its window since it entered: each time the window is twice as long.
+    /// Number of windows spun since it entered: each doubles the next window.
     exits: Cell<u32>,
-    /// Whether it was taken off in the kernel.
+    /// Whether it was preempted in the kernel.
     in_kernel: Cell<bool>,
-    /// It has left because it spun, and has not run since; then it is yielded to every other time only.
+    /// It has exited because it spun, and has not run since; then it is yielded to only every other time.
     gave_way: Cell<bool>,
     eligible: Cell<bool>,
-    /// It has halted in wait for a lock.
+    /// It has halted while waiting for a lock.
     lock_halted: Cell<bool>,
     /// The virtual CPU to yield to at the next exit.
     wish: Cell<Option<usize>>,
 }
 
 impl Spinner {
-    /// It runs from now on.
+    /// It runs from here on.
     pub(super) fn enters(&self) {
         self.exits.set(0);
         self.gave_way.set(false);
@@ -39,7 +39,7 @@ impl Spinner {
 }
 
 impl Host {
-    /// Notes what a virtual CPU was doing that is taken off.
+    /// Records the activity of a virtual CPU at its preemption.
     pub(super) fn note_where(&self, cpu: usize) {
         let in_kernel = machine::category() != Category::User as u8;
         self.spinners[cpu].in_kernel.set(in_kernel);
@@ -51,7 +51,7 @@ impl Host {
         (window > 0).then_some(doubled)
     }
 
-    /// A virtual CPU has spun for its window: which other one it yields to.
+    /// A virtual CPU has spun for its window: returns the one that it yields to.
     pub(super) fn spins(&self, cpu: usize) -> Option<usize> {
         let own = &self.spinners[cpu];
         own.exits.set(own.exits.get() + 1);
@@ -73,12 +73,12 @@ impl Host {
             true => boost >= 1,
             false => spinner.in_kernel.get() || boost >= 2 && machine::interrupt_pending(vcpu),
         };
-        // One that gave way itself: every other time.
+        // A virtual CPU that yielded itself: every other time.
         let eligible = !spinner.gave_way.get() || spinner.eligible.replace(!spinner.eligible.get());
         wanted && eligible
     }
 
-    /// Out of the guest: yields to `target`.
+    /// Outside the guest: yields to `target`.
     pub(super) fn yields_to(self: &Rc<Self>, cpu: usize, target: usize) {
         let now = machine::now();
         if !self.change(|queues| queues.yield_to(cpu, target, now)) {
@@ -91,8 +91,8 @@ impl Host {
         self.gives_way(cpu, true);
     }
 
-    /// This virtual CPU has sent an interrupt to `targets`: it yields to the first of them that does not run, if the
-    /// guest asks for that.
+    /// This virtual CPU has sent an interrupt to `targets`: it yields to the first descheduled one, if the guest asks
+    /// for that.
     pub(crate) fn has_sent(&self, mut targets: impl Iterator<Item = usize>) {
         if self.config.spinning.yield_on_send
             && let Some(target) = targets.find(|&target| self.place(target) == Place::Queued)
@@ -103,7 +103,7 @@ impl Host {
         }
     }
 
-    /// The virtual CPU that this one, which exits, yields to.
+    /// The virtual CPU to which this one yields at its exit.
     pub(super) fn take_wish(&self, cpu: usize) -> Option<usize> {
         self.spinners[cpu].wish.take()
     }
@@ -128,7 +128,7 @@ impl Host {
         let (begun, taken) = (machine::now(), self.taken[cpu].get());
         loop {
             let now = machine::now();
-            // Turns of a loop: those that were not made while another ran do not count.
+            // Iterations of a loop: those during which another virtual CPU ran do not count.
             let end = begun + threshold + (self.taken[cpu].get() - taken);
             if now >= end || previous.is_some_and(|previous| self.is_out(previous)) {
                 break;
@@ -149,7 +149,7 @@ impl Host {
         halted.set(false);
     }
 
-    /// The first in the queue of a lock that was let go of is woken if it has halted.
+    /// Wakes the first waiter of a released lock if it has halted.
     pub(crate) fn kick(&self, cpu: usize) {
         if self.spinners[cpu].lock_halted.get() {
             machine::charge(self.config.spinning.lock_kick);

@@ -86,7 +86,7 @@ fn time_is_shared_evenly_by_tasks_that_never_sleep() {
             }
         }
     }
-    // Three CPUs of 19,999 turns for seven tasks; a CPU has two tasks or three, and they move at most now and then.
+    // Three CPUs of 19,999 turns for seven tasks; a CPU has two tasks or three, and they move at most occasionally.
     assert_eq!(ran.iter().sum::<u64>(), 3 * 19_999);
     assert!(ran.iter().all(|&ran| (6_000..=10_500).contains(&ran)), "{ran:?}");
 }
