@@ -1,32 +1,32 @@
-//! How precise a measured rate is: a confidence interval from batch means.
+//! Precision of a measured rate: a confidence interval from batch means.
 //!
 //! A run is one long series of dependent operations, so their number says little: thousands that all wait for one lock
-//! are one observation. The window is therefore cut into batches of equal virtual time, whose rates are nearly
-//! independent if batches are long against whatever repeats itself in the run (Law and Kelton, Simulation Modeling and
-//! Analysis, "batch means"). How long that is nobody knows, so three lengths are tried and the widest interval counts.
-//! A trend, as of a warm-up that is not over, widens it too.
+//! are one observation. The window is therefore cut into batches of equal virtual time. Their rates are nearly
+//! independent if batches are long compared with periodic behaviour of the run (Law and Kelton, Simulation Modeling and
+//! Analysis, "batch means"). The required length is unknown, so three lengths are tried and the widest interval counts.
+//! A trend, as of an unfinished warm-up, widens it too.
 //!
-//! Owns the samples of one window. Knows nothing of machines.
+//! Owns the samples of one window. Independent of machines.
 
 use crate::run::RunResult;
 
 /// Batches, and the 97.5 % point of Student's t with one degree of freedom less.
 const BATCHES: [(usize, f64); 3] = [(8, 2.365), (16, 2.131), (32, 2.040)];
 
-/// Samples kept; where there are more, every other one goes.
+/// Samples kept; beyond that every other one is dropped.
 const MOST: usize = 4096;
 
-/// Samples per batch from which its rate is more than what lies between two samples.
+/// Samples per batch from which its rate exceeds the noise between two samples.
 const PER_BATCH: usize = 2;
 
 /// Operations below which no interval is given: a batch would have fewer than one in two.
 const FEWEST: u64 = 16;
 
-/// Moments of a window, and the operations that had been done by then.
+/// Moments of a window, and the operations done by then.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     samples: Vec<(u64, u64)>,
-    /// Samples offered since the last that was kept, and of how many one is kept.
+    /// Samples offered since the last kept one, and the number of which one is kept.
     offered: usize,
     every: usize,
 }
@@ -50,13 +50,13 @@ impl Series {
         }
     }
 
-    /// How many samples there are.
+    /// Number of samples.
     pub(crate) fn len(&self) -> usize {
         self.samples.len()
     }
 
     /// Half the width of the 95 % confidence interval of the rate between `from` and `to`, each (cycles, operations),
-    /// as a share of the rate; `None` where there is too little to say.
+    /// as a share of the rate; `None` with too few samples.
     pub(crate) fn half_width(&self, from: (u64, u64), to: (u64, u64)) -> Option<f64> {
         if to.1.saturating_sub(from.1) < FEWEST {
             return None;
@@ -101,11 +101,11 @@ fn relative_half_width(batches: &[f64], t: f64) -> f64 {
     t * (variance / count).sqrt() / mean
 }
 
-/// Half-widths of a confidence interval, as a share of the rate, from which a rate says too little to be compared.
+/// Half-widths of a confidence interval, as a share of the rate, above which a rate is too uncertain to be compared.
 pub const UNCERTAIN: f64 = 0.5;
 
 impl RunResult {
-    /// Why `ops_per_s` is no measurement, if it is none.
+    /// Why `ops_per_s` is not meaningful, if it is not.
     pub fn doubt(&self) -> Option<Doubt> {
         if self.ops < FEWEST_OPS {
             Some(Doubt::FewOperations)
@@ -119,15 +119,15 @@ impl RunResult {
     }
 }
 
-/// Operations below which a rate says nothing.
+/// Operations below which a rate is not meaningful.
 const FEWEST_OPS: u64 = 10;
 
-/// Why a rate is no measurement.
+/// Why a rate is not meaningful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// The window saw next to no operations.
+    /// The window had almost no operations.
     FewOperations,
-    /// The warm-up was cut short: what was measured is how the run begins.
+    /// The warm-up was cut short: the measurement covers the start of the run.
     NotWarm,
     /// The confidence interval is too wide.
     Wide,
@@ -162,7 +162,7 @@ mod tests {
                 (rate * 1000.0 - 1.0).abs() <= half * rate * 1000.0
             })
             .count();
-        // 95 of 100 by one length of batches; the widest of three holds it more often.
+        // 95 of 100 with one length of batches; the widest of three contains it more often.
         assert!((380..=400).contains(&held), "{held} of 400");
     }
 
@@ -173,7 +173,7 @@ mod tests {
             series.half_width((0, 0), end).unwrap()
         };
         assert!(half(1000) > 5.0 * half(1), "{} against {}", half(1000), half(1));
-        // Twice as fast at the end as at the beginning: no rate.
+        // Twice as fast at the end as at the beginning: not a rate.
         let mut trend = Series::default();
         (0..1000).for_each(|time| trend.add(time * 1000, time + time * time / 1000));
         let half = trend.half_width((0, 0), (1_000_000, 2000)).unwrap();

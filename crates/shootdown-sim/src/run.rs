@@ -38,19 +38,19 @@ pub struct RunSpec {
     pub virtual_ms: Option<f64>,
     /// Whether each `madvise` drains the CPU's LRU batch under the LRU lock (E2's "unmodified" kernels do).
     pub lru_drain: bool,
-    /// Numbers of the workload that are not at their defaults, and settings of the design that are not the preset's.
+    /// Numbers of the workload that differ from their defaults, and settings of the design that differ from the
+    /// preset's.
     pub parameters: Parameters,
 }
 
-/// Virtual time measured when nothing else is asked, ms. Beyond 256 threads the window instead lasts until as many
-/// operations are done as there are threads and their rate is known to within [`PRECISE`], but no longer than
-/// [`WINDOW_EVENTS_PER_THREAD`] allow.
+/// Virtual time measured by default, ms. Beyond 256 threads the window instead lasts until there are as many operations
+/// as threads and their rate is known to within [`PRECISE`], limited by [`WINDOW_EVENTS_PER_THREAD`].
 pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 
-/// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU;
-/// beyond 64 threads of a process as many times longer as there are 64 of them, since all of them map their region at
-/// the start, one by one, and beyond 256 threads until there are as many operations as threads; and ended early after
-/// [`WARM_UP_EVENTS`].
+/// Virtual time before the measurement, ms: enough for sampled promotion, which samples once in about 2 ms per CPU.
+/// Beyond 64 threads of a process it is multiplied by the number of 64s in them, since all of them map their region at
+/// the start, one by one. Beyond 256 threads it lasts until there are as many operations as threads. [`WARM_UP_EVENTS`]
+/// ends it early.
 pub const WARM_UP_MS: f64 = 6.0;
 
 /// Most threads per CPU, where there may be more than one: each needs a stack on the host.
@@ -59,7 +59,7 @@ pub const MOST_PER_CPU: usize = 64;
 /// Shortest window that is accepted, ms: a few operations of one thread.
 pub const LEAST_VIRTUAL_MS: f64 = 0.05;
 
-/// What came out. Everything but `host_seconds` is a pure function of the [`RunSpec`].
+/// The result. Everything but `host_seconds` is a pure function of the [`RunSpec`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunResult {
     /// Workload operations in the measured window.
@@ -69,7 +69,7 @@ pub struct RunResult {
     /// Operations per virtual second, all threads together.
     pub ops_per_s: f64,
     /// Half the width of the 95 % confidence interval of `ops_per_s`, as a share of it, by batch means; `None` where
-    /// the window was too short to say.
+    /// the window was too short.
     pub half_width: Option<f64>,
     /// Whether the warm-up saw as many operations as there are threads, where there are more than 256; else true.
     pub warm: bool,
@@ -87,7 +87,7 @@ pub struct RunResult {
     pub caught_after: Option<u64>,
     /// The first violation with its history, several lines.
     pub story: Option<String>,
-    /// Table pages freed per virtual second by a workload that frees them for their own sake (`gup`).
+    /// Table pages freed per virtual second by a workload that frees them directly (`gup`).
     pub tables_freed_per_s: f64,
     /// Charged operations simulated, warm-up included.
     pub events: u64,
@@ -102,7 +102,7 @@ pub struct RunResult {
 /// A latency distribution, in virtual nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latency {
-    /// What was measured: "flush", "preemption off", "interrupt disturbance" and so on.
+    /// The distribution: "flush", "preemption off", "interrupt disturbance" and so on.
     pub name: &'static str,
     /// Samples.
     pub count: u64,
@@ -116,12 +116,12 @@ pub struct Latency {
     pub buckets: Vec<(f64, u64)>,
 }
 
-/// A design by name, with a line about it.
+/// A design by name, with its description.
 #[derive(Debug, Clone, Copy)]
 pub struct DesignEntry {
     /// Name.
     pub name: &'static str,
-    /// One line about it.
+    /// One-line description.
     pub about: &'static str,
     /// Settings of the engine.
     pub design: Design,
@@ -134,7 +134,7 @@ pub fn designs() -> impl Iterator<Item = DesignEntry> {
     let ideal = DesignEntry {
         name: "ideal",
         about: "perfect invalidation at no cost: the limit, simulation only",
-        // CPUs never leave a set: nobody asks it, and so that nothing is written for the sake of flushes.
+        // CPUs never leave a set: no flush reads it, and no write is made for the sake of flushes.
         design: Policy {
             departure: shootdown::Departure::WhenAsked { trim_ns: u64::MAX },
             ..Policy::NONE
@@ -160,7 +160,7 @@ pub(crate) fn find_design(name: &str) -> Result<DesignEntry, String> {
 
 /// Checks a specification without running it.
 ///
-/// # Errors
+/// One line with the error and the remedy.
 /// One line naming what is wrong and the remedy.
 pub fn validate(spec: &RunSpec) -> Result<(), String> {
     let Some(workload) = Workload::named(&spec.workload) else {
@@ -205,7 +205,7 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs it. `progress` is called now and then with the fraction done (0 to 1); returning `false` abandons the run.
+/// Runs it. `progress` is called occasionally with the fraction done (0 to 1); returning `false` abandons the run.
 ///
 /// # Errors
 /// As [`validate`]; also when abandoned, and when the simulated kernel hangs (which is a bug of the design).
@@ -213,14 +213,14 @@ pub fn run(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunR
     run_explained(spec, progress, &mut None)
 }
 
-/// What the engine did in a run, and why.
+/// The engine's decisions in a run, with reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
-    /// Requests by way and how long they took, in the measured window; what was decided and why, from the start.
+    /// Requests by method and their durations, in the measured window; decisions with reasons, from the start.
     pub diary: Diary,
     /// Engine events from the start.
     pub counts: EngineCounts,
-    /// What each way was believed to cost at the end.
+    /// The cost estimate of each method at the end.
     pub costs: Costs,
     /// Whether requests could have been broadcast.
     pub broadcast: bool,
@@ -233,7 +233,7 @@ pub struct Explanation {
     pub design: Design,
 }
 
-/// Runs it and keeps a diary of what the engine does. The result is that of [`run`].
+/// Runs it and logs the engine's events. The result is that of [`run`].
 ///
 /// # Errors
 /// As [`run`].
@@ -386,7 +386,7 @@ fn run_sized<const W: usize>(
     })
 }
 
-/// How long is measured, and from when on.
+/// When the measurement begins and ends.
 fn plan(spec: &RunSpec, workload: Workload) -> Plan {
     // Threads that wait for one another to map their regions.
     let crowd = spec

@@ -1,7 +1,7 @@
-//! From a machine model to what the simulated machine, its hardware and its kernel are built with.
+//! From a machine model to the parameters of the simulated machine, its hardware and its kernel.
 //!
-//! Owns the translation of names and units, cycles rounded to what each part takes. No number of its own but sizes of
-//! host memory.
+//! Owns the translation of names and units, with cycles rounded as each part requires. Its only own numbers are sizes
+//! of host memory.
 
 use crate::hw::{Aarch64, ArmErrata, Costs, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Topology};
@@ -9,8 +9,8 @@ use crate::model::{Arch, Model};
 use crate::os::{HookCosts, HostConfig, OsCosts, RemoteCosts, Spinning};
 use shootdown::{BroadcastLimits, Design, Errata, Machine, Policy, Reach, Requests};
 
-/// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model
-/// says; with the workarounds that the processor needs.
+/// A design as it can run on a machine: without broadcast hardware nothing is broadcast; slots and tags from the model;
+/// with the workarounds that the processor needs.
 pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
     let reach = match design.policy.reach {
         Reach::Broadcast if !model.broadcasts() => Reach::Ipi,
@@ -41,7 +41,7 @@ pub(crate) fn workarounds(errata: Errata, model: &Model) -> Errata {
     }
 }
 
-/// The workarounds without which the processor does not invalidate as it should.
+/// The workarounds that the processor's errata require.
 pub(crate) fn needed_errata(model: &Model) -> Errata {
     match model.arch {
         Arch::Aarch64(arm) => Errata {
@@ -73,13 +73,14 @@ fn isa(model: &Model) -> Isa {
             svinval: riscv.svinval,
             sbi_call: cycles(riscv.sbi_call),
             sbi_per_hart: cycles(riscv.sbi_per_hart),
-            // As the specification can be read: figures are of harts that keep entries under ASIDs across switches.
+            // Assumed, as the specification permits both: published figures are of harts that keep entries under ASIDs
+            // across switches.
             root_load_ends_walks: true,
         }),
     }
 }
 
-/// What a hypervisor adds to an interrupt, cycles; nothing where there is none.
+/// Added cost of an interrupt under a hypervisor, cycles; 0 without one.
 #[derive(Default)]
 struct Exits {
     first: f64,
@@ -172,8 +173,8 @@ pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, 
     config
 }
 
-/// Simulated memory that one process takes, at most, bytes: a line per CPU to be woken at, its locks and table lines,
-/// and the engine's space. Its memory is lazily committed.
+/// Most simulated memory of one process, bytes: a line per CPU to be woken at, its locks and table lines, and the
+/// engine's space. Its memory is lazily committed.
 pub(crate) fn process_bytes(model: &Model, bytes: u64) -> usize {
     let tables = bytes.div_ceil(2 << 20) as usize;
     model.topology.cpus() * 128 + tables * (8 << 10) + (32 << 10)
@@ -208,7 +209,7 @@ pub(crate) fn hardware_config(model: &Model, seed: u64) -> HwConfig {
         },
         seed,
         tce: model.tlb.tce,
-        // The leaf-only form leaves the links on the way to the address too.
+        // The leaf-only form keeps the links on the path to the address too.
         leaf_only_keeps_psc: matches!(model.arch, Arch::Aarch64(_)),
         isa: isa(model),
         ..HwConfig::default()

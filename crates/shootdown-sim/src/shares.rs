@@ -1,10 +1,10 @@
-//! Where CPU time went, as shares of all of it.
+//! CPU time by category, as shares of the total.
 
 use crate::machine::CpuStatistics;
 use crate::model::Model;
 use crate::os::category::Category;
 
-/// How far the shares may be from 1 together: at both ends of a window CPUs may be ahead of it by a little.
+/// Tolerance of the sum of shares around 1: at both ends of a window CPUs may be slightly ahead of it.
 const SLACK: f64 = 0.01;
 
 /// [`time_shares`] of CPUs that ran all the time.
@@ -21,10 +21,10 @@ pub(crate) fn whole_time_shares(total: &CpuStatistics, model: &Model, all: f64) 
     shares
 }
 
-/// Share of `all` cycles that each category took, by name; together they are 1. Entering and leaving the interrupt
-/// handler counts to the interrupted side: the machine books it to what was interrupted.
+/// Share of `all` cycles of each category, by name; together they are 1. Entering and leaving the interrupt handler
+/// counts to the interrupted side: the machine books it to the interrupted category.
 ///
-/// A replay's CPUs begin and end with what the recording has of them, so there the shares are about 1 together.
+/// A replay's CPUs begin and end with their part of the recording, so there the shares are about 1 together.
 pub(crate) fn time_shares(total: &CpuStatistics, model: &Model, all: f64) -> Vec<(&'static str, f64)> {
     let mut cycles = total.cycles;
     for (interrupted, entry) in total.entry_cycles.into_iter().enumerate() {
@@ -32,7 +32,7 @@ pub(crate) fn time_shares(total: &CpuStatistics, model: &Model, all: f64) -> Vec
         cycles[interrupted] -= moved;
         cycles[Category::FlushTarget as usize] += moved;
     }
-    // Only a hypervisor takes a CPU away.
+    // Only a hypervisor deschedules a CPU.
     let names = match model.vm {
         Some(_) => &Category::NAMES[..],
         None => &Category::NAMES[..Category::Stolen as usize],

@@ -1,4 +1,4 @@
-//! What a run needs for its threads: memory and tasks of the machine, processes, and a CPU for each thread.
+//! Resources for a run's threads: memory and tasks of the machine, processes, and a CPU for each thread.
 
 use crate::machine::{Config, Machine, SimWorld};
 use crate::os::{Priority, Process, System, run_thread};
@@ -10,17 +10,16 @@ use shootdown::Space;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// What the machine is made for: so many threads, and memory for the processes that there are at once, and for the
-/// engine's spaces of those that come later.
+/// Sizes the machine for the threads, the processes that exist at once, and the engine's spaces of later ones.
 pub(crate) fn config<const W: usize>(spec: &RunSpec, workload: Workload, extra_tasks: usize) -> Config {
     let mut config = machine_config(&spec.machine, spec.threads, extra_tasks, spec.seed);
-    // How precise a rate is follows from samples taken when progress is reported.
+    // The precision of a rate follows from samples taken when progress is reported.
     config.progress_events = if spec.threads > PATIENT_THREADS {
         1 << 18
     } else {
         1 << 14
     };
-    // Processes that end leave their memory to later ones, all but the engine's space.
+    // Processes that end leave their memory to later ones, except the engine's space.
     let longest = spec
         .virtual_ms
         .unwrap_or(DEFAULT_VIRTUAL_MS * LONGEST as f64 * (spec.threads as f64 / 256.0).max(workload.patience()));
@@ -34,8 +33,8 @@ pub(crate) fn config<const W: usize>(spec: &RunSpec, workload: Workload, extra_t
     config
 }
 
-/// Makes the processes, and on each CPU what runs there: threads of the workload, each with its counter of operations,
-/// and bystanders where the workload has some. Without a scheduler (`shared`) there is one thread on a CPU.
+/// Makes the processes, and the threads on each CPU: threads of the workload, each with its counter of operations, and
+/// bystanders where the workload has some. Without a scheduler (`shared`) there is one thread on a CPU.
 pub(crate) fn start_threads<const W: usize>(
     machine: &Machine,
     system: &Rc<System<W>>,

@@ -1,28 +1,27 @@
-//! The measured window of a run: when it begins and ends, and what was done in it.
+//! The measured window of a run: its start, its end, and the counts in it.
 //!
-//! Up to a few hundred threads virtual time decides. Thousands map their regions one by one and interrupt one another,
-//! so nobody may have finished anything when the time is over, and in a virtual millisecond they do what takes minutes
-//! to simulate. Who is [`Plan::patient`] therefore warms up until as many operations are done as there are threads, and
-//! measures until as many are done again and the rate is known well enough ([`PRECISE`]); or until so many operations
-//! were charged that a host has been busy for minutes, half as many where what has been seen by then cannot become a
-//! measurement. Both are looked at between turns, when the machine reports progress: still a pure function of the seed.
-//! However the window ended, what was measured says how certain it is. Owns no count of its own.
+//! Up to a few hundred threads virtual time decides. Thousands of threads map their regions one by one and interrupt
+//! one another. None may have finished an operation when the time is over, and a virtual millisecond takes minutes to
+//! simulate. A [`Plan::patient`] run therefore warms up until there are as many operations as threads. It then measures
+//! until there are as many again and the rate is known well enough ([`PRECISE`]). A limit on charged operations, some
+//! minutes of host time, ends it early; the limit is half as high if the result cannot become meaningful. Both are
+//! checked between turns, when the machine reports progress, so the result is still a pure function of the seed. The
+//! result always states its uncertainty. Owns no count of its own.
 
 use crate::machine::{self, Machine, Progress, Statistics};
 use crate::precision::{Series, UNCERTAIN};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Charged operations after which the warm-up ends, whatever the time. `tlb_flush2` with 8192 threads under `ipi` needs
-/// some 350 million for its warm-up, and a window's share besides ([`WINDOW_EVENTS_PER_THREAD`]): together what one
-/// core of a host takes seven minutes for, at the 5.9 million per second that were seen there; a busy host takes
-/// longer. Who needs more for its warm-up than half as much again (`never-broadcast` does, at 4 million per second)
-/// would take more than ten.
+/// Charged operations after which the warm-up ends, at any virtual time. `tlb_flush2` with 8192 threads under `ipi`
+/// needs some 350 million for its warm-up, plus the window's share ([`WINDOW_EVENTS_PER_THREAD`]). Together that takes
+/// one host core seven minutes, at the 5.9 million per second that were measured there; a busy host takes longer. A run
+/// that needs more than half as much again for its warm-up (`never-broadcast` does, at 4 million per second) would take
+/// more than ten.
 pub const WARM_UP_EVENTS: u64 = 500_000_000;
 
-/// Charged operations per thread after which a window of the default length ends. Beyond them no run waits for its
-/// threads to finish what they are at. Each of 8192 threads interrupting all others once takes 2000 million, 244
-/// thousand per thread.
+/// Charged operations per thread after which a window of the default length ends, even if threads have unfinished
+/// operations. If each of 8192 threads interrupts all others once, that takes 2000 million, 244 thousand per thread.
 pub const WINDOW_EVENTS_PER_THREAD: u64 = 250_000;
 
 /// The fewest charged operations after which a window of the default length ends.
@@ -33,46 +32,45 @@ pub(crate) fn window_events(threads: usize) -> u64 {
     (threads as u64 * WINDOW_EVENTS_PER_THREAD).max(LEAST_WINDOW_EVENTS)
 }
 
-/// Half the width of the 95 % confidence interval, as a share of the rate, from which on a patient run has measured
-/// enough.
+/// Half the width of the 95 % confidence interval, as a share of the rate, at which a patient run ends.
 pub const PRECISE: f64 = 0.05;
 
-/// Samples from which a patient run asks how precise it is: the widest of the intervals rests on 32 batches of two.
+/// Samples from which a patient run checks its precision: the widest of the intervals rests on 32 batches of two.
 const SAMPLES: usize = 64;
 
-/// How many times its length a patient window lasts at most, once it has seen enough operations.
+/// Longest patient window, as a multiple of its length, once it has seen enough operations.
 pub(crate) const LONGEST: u64 = 16;
 
 /// Threads beyond which a run waits for operations: up to here the warm-up of `tlb_flush2` sees many of each thread.
 pub const PATIENT_THREADS: usize = 256;
 
-/// When a window is to begin and end.
+/// Start and end of a window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     /// Cycles before it.
     pub warm_up: u64,
     /// Its cycles.
     pub length: u64,
-    /// Whether somebody asked for that length: then it is kept.
+    /// Whether the length was given explicitly: then it is kept.
     pub asked: bool,
-    /// Operations that the warm-up and the window each have to see, however long that takes; unless the length was
-    /// asked for. The window then also waits until the rate is precise, at most [`LONGEST`] times its length.
+    /// Operations that the warm-up and the window must each see, however long that takes, unless the length was given.
+    /// The window then also waits until the rate is precise, at most [`LONGEST`] times its length.
     pub patient: Option<u64>,
-    /// Charged operations after which the warm-up and the window end all the same.
+    /// Charged operations after which the warm-up and the window end unconditionally.
     pub events: (u64, u64),
 }
 
-/// What was done in the window.
+/// The counts of the window.
 pub(crate) struct Measured {
     /// Operations of the workload.
     pub ops: u64,
     /// Length, cycles.
     pub cycles: u64,
-    /// What the machine did.
+    /// The machine's counts.
     pub statistics: Statistics,
     /// Half the width of the rate's 95 % confidence interval, as a share of the rate.
     pub half_width: Option<f64>,
-    /// Whether the warm-up saw what it had to see.
+    /// Whether the warm-up saw the required operations.
     pub warm: bool,
 }
 
@@ -83,7 +81,7 @@ struct Begun {
     warm: bool,
 }
 
-/// The two ends of the window, for whoever keeps counts of its own.
+/// The two ends of the window, for observers with their own counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Edge {
     /// Counting begins.
@@ -99,21 +97,21 @@ pub(crate) struct Window {
     plan: Plan,
     /// Operations to wait for; 0 = none.
     least: u64,
-    /// An end was put off: the run goes on until `look` ends it.
+    /// An end was deferred: the run continues until `look` ends it.
     late: Cell<bool>,
     begun: Cell<Option<Begun>>,
     measured: RefCell<Option<Measured>>,
     /// Charged operations when the beginning was first noticed.
     events: Cell<Option<u64>>,
     series: RefCell<Series>,
-    /// Samples at which the precision is looked at next.
+    /// Number of samples at which the precision is next checked.
     look_at: Cell<usize>,
     /// Half of the charged operations are over.
     half_over: Cell<bool>,
 }
 
 impl Window {
-    /// The window of a run. `counters` count the workload's operations; `observer` is told when the window begins and
+    /// The window of a run. `counters` count the workload's operations; `observer` is called when the window begins and
     /// ends, on the machine.
     pub(crate) fn new(
         machine: &Machine,
@@ -169,7 +167,7 @@ impl Window {
         self.begun.get().map_or(0, |begun| self.ops() - begun.ops)
     }
 
-    /// How much of the run is done, 0 to 1; never less than before.
+    /// Fraction of the run done, 0 to 1; never less than before.
     pub(crate) fn fraction(&self, progress: Progress) -> f64 {
         let Plan { warm_up, length, .. } = self.plan;
         let share = |of: u64, all: u64| (of as f64 / all.max(1) as f64).min(1.0);
@@ -224,7 +222,7 @@ impl Window {
         series.half_width((begun.at, begun.ops), (now, self.ops()))
     }
 
-    /// Whether the rate is known well enough. Asked more rarely the longer it takes: looking too often would find a
+    /// Whether the rate is known well enough. Checked more rarely the longer it takes: frequent checks would find a
     /// moment that only seems precise.
     fn is_precise(&self, begun: Begun, now: u64) -> bool {
         let samples = self.series.borrow().len();
@@ -235,8 +233,8 @@ impl Window {
         self.half_width(begun, now).is_some_and(|half| half <= PRECISE)
     }
 
-    /// Whether as much again as was seen would leave it no measurement: the warm-up was cut short, or an interval with
-    /// half the variance would still be too wide. Asked once, when half of the charged operations are over.
+    /// Whether doubling the window could not make the rate meaningful: the warm-up was cut short, or an interval with
+    /// half the variance would still be too wide. Checked once, when half of the charged operations are over.
     fn is_hopeless(&self, begun: Begun, now: u64, events: u64) -> bool {
         if events < self.plan.events.1 / 2 || self.half_over.replace(true) {
             return false;
@@ -245,8 +243,8 @@ impl Window {
         !begun.warm || self.half_width(begun, now).is_some_and(wide)
     }
 
-    /// Begins or ends the window if there is too much to simulate. Returns whether the run is to go on. For the
-    /// machine's progress callback.
+    /// Begins or ends the window if the limit on charged operations is reached. Returns whether the run continues. For
+    /// the machine's progress callback.
     pub(crate) fn look(&self, progress: Progress) -> bool {
         let Some(begun) = self.begun.get() else {
             let waited = self.late.get() && self.ops() >= self.least;
@@ -266,7 +264,7 @@ impl Window {
         let ends = if self.plan.asked {
             now >= begun.at + self.plan.length
         } else if self.least > 0 && self.seen() == 0 {
-            // A window without an operation says nothing: twice the patience.
+            // A window without an operation is useless: twice the limit.
             events / 2 >= self.plan.events.1
         } else if self.least > 0 {
             let over = || now >= begun.at + LONGEST * self.plan.length;
@@ -281,7 +279,7 @@ impl Window {
         !((enough || self.least > 0) && self.measured.borrow().is_some())
     }
 
-    /// What was done in the window, once it has ended.
+    /// The counts of the window, once it has ended.
     pub(crate) fn take(&self) -> Option<Measured> {
         self.measured.borrow_mut().take()
     }
@@ -292,8 +290,8 @@ mod tests {
     use super::*;
     use crate::machine::{Config, Outcome, Topology};
 
-    /// What a window saw of `cpus` CPUs that finish an operation each `cycles` after a first one at `start`, the
-    /// fractions that were shown, and how the run ended.
+    /// The window of `cpus` CPUs that finish an operation each `cycles` after a first one at `start`, the reported
+    /// fractions, and the outcome of the run.
     fn run(plan: Plan, cpus: usize, start: u64, cycles: u64) -> (Measured, Vec<f64>, Outcome) {
         let mut config = Config::new(Topology {
             cpus,
@@ -344,14 +342,14 @@ mod tests {
 
     #[test]
     fn the_patient_wait_for_operations_and_say_how_long_that_took() {
-        // Nobody has finished anything when the time is over.
+        // No thread has finished an operation when the time is over.
         let slow = Plan {
             patient: Some(6),
             ..PLAN
         };
         let (measured, shown, outcome) = run(slow, 2, 70_000, 30_000);
         assert!(measured.ops >= 6, "{}", measured.ops);
-        // Two CPUs, one operation each 30 000 cycles: the length goes with the operations.
+        // Two CPUs, one operation each 30 000 cycles: the length follows the operations.
         let expected = measured.ops * 15_000;
         assert!(
             measured.cycles.abs_diff(expected) <= 30_000,
@@ -365,7 +363,7 @@ mod tests {
             "{shown:?}"
         );
         assert_eq!(shown.last(), Some(&1.0));
-        // The impatient measure what there is in the time.
+        // Runs that are not patient measure what happens in the time.
         let (measured, ..) = run(PLAN, 2, 70_000, 30_000);
         assert_eq!((measured.cycles, measured.ops), (40_000, 0));
     }
@@ -406,7 +404,7 @@ mod tests {
         let half = measured.half_width.expect("there were batches");
         assert!(half <= PRECISE, "{half}");
         assert!(measured.warm && measured.ops >= SAMPLES as u64, "{}", measured.ops);
-        // A warm-up that was cut short is owned up to.
+        // A warm-up that was cut short is reported.
         let cut = Plan {
             patient: Some(1000),
             events: (20, 40),

@@ -84,7 +84,7 @@ impl Machine {
 }
 
 impl Core {
-    /// A point where the running task may be exchanged.
+    /// A point where the running task may be switched.
     #[inline]
     pub(crate) fn preemption_point(&self) {
         if let Some(hook) = self.tasks.at_point.get() {
@@ -95,7 +95,7 @@ impl Core {
         }
     }
 
-    /// Parks the running task and goes on with task `next` in its place. Returns when the task runs again, perhaps on
+    /// Parks the running task and continues with task `next` in its place. Returns when the task runs again, perhaps on
     /// another CPU.
     pub(crate) fn switch_task(&self, next: usize) {
         let cpu = self.cpu();
@@ -107,19 +107,19 @@ impl Core {
             "tasks are exchanged neither with interrupts off nor from within a condition"
         );
         cpu.count();
-        // The task will look for its own stores on the CPU it goes on with.
+        // The task will look for its own stores on the CPU on which it continues.
         self.drain_own(cpu);
         self.set_category(cpu.category.get()); // books the time up to here
         self.tasks.next.set(next);
         self.moving.set(Some(cpu.id()));
         self.suspend(cpu, cpu.clock.get());
-        // From here on the running CPU may be another; `cpu` must not be used any more.
+        // From here on the running CPU may be another; do not use `cpu` after this.
         if !self.dying.get() {
             self.sync(self.cpu());
         }
     }
 
-    /// Carries the exchange out, between two turns.
+    /// Carries the switch out, between two turns.
     pub(crate) fn exchange(&self, cpu: &Cpu) {
         let (tasks, next) = (&self.tasks, self.tasks.next.get());
         let mut parked = tasks.parked.borrow_mut();
@@ -149,7 +149,7 @@ impl Core {
         self.set_state(cpu, State::Running);
     }
 
-    /// Unwinds the stacks of parked tasks; the machine is being taken down, and no CPU's task is left.
+    /// Unwinds the stacks of parked tasks; the machine is being dropped, and no CPU's task is left.
     pub(crate) fn drop_parked(&self) {
         let count = self.tasks.parked.borrow().len();
         for number in 0..count {

@@ -1,12 +1,12 @@
-//! A winner tree over the CPUs' wake-up keys: who is next in O(1), a changed key in O(log n).
+//! A winner tree over the CPUs' wake-up keys: the next CPU in O(1), a changed key in O(log n).
 //!
 //! A key is a time with the CPU's number, mixed by the seed, in the low bits, so that ties are broken the same way for
-//! the same seed and differently for another. Knows nothing of what CPUs do.
+//! the same seed and differently for another. Independent of the CPUs' activities.
 
 use super::cpu::NEVER;
 use std::cell::Cell;
 
-/// Bits of a key that name the CPU.
+/// Bits of a key for the CPU number.
 const BITS: u32 = 13;
 
 /// Latest representable time, ticks; 2^47 cycles, nine hours at 4 GHz.
@@ -16,8 +16,8 @@ pub(crate) const LATEST: u64 = (1 << (64 - BITS)) - 2;
 const FAN: u32 = 2;
 
 pub(crate) struct Tree {
-    /// The children of node `i` are `4 * i` to `4 * i + 3`, so the leaves, a power of four, begin at their number; what
-    /// lies between two levels is unused. Only the subtree under `top` is kept up; it covers all leaves in use.
+    /// The children of node `i` are `4 * i` to `4 * i + 3`, so the leaves, a power of four, begin at their number; the
+    /// slots between two levels are unused. Only the subtree under `top` is maintained; it covers all leaves in use.
     nodes: Box<[Cell<u64>]>,
     /// Leaf of each CPU, 0 while it has none: CPUs that never run do not make the tree higher.
     leaf_of: Box<[Cell<u32>]>,
@@ -50,7 +50,7 @@ impl Tree {
         }
     }
 
-    /// Sets the time at which `cpu` is to run; later than [`LATEST`] takes it out.
+    /// Sets the time at which `cpu` is to run; a time later than [`LATEST`] removes it.
     #[inline]
     pub(crate) fn set(&self, cpu: usize, time: u64) {
         let mut value = self.key(cpu, time);
@@ -59,7 +59,7 @@ impl Tree {
             node = self.new_leaf(cpu);
         }
         self.node(node).set(value);
-        // No early end when a value stays as it was: guessing wrongly costs a processor more than all levels do.
+        // No early exit for an unchanged value: a mispredicted branch costs more than all levels.
         let top = self.top.get();
         while node > top {
             value = value.min(self.siblings(node));
@@ -68,7 +68,7 @@ impl Tree {
         }
     }
 
-    /// Gives `cpu` the next free leaf, and the tree another level when that does not fit under the top.
+    /// Gives `cpu` the next free leaf, and the tree another level if that does not fit under the top.
     #[cold]
     fn new_leaf(&self, cpu: usize) -> usize {
         let leaf = self.leaves + self.used.get();
@@ -97,14 +97,14 @@ impl Tree {
         unsafe { self.nodes.get_unchecked(node) }
     }
 
-    /// Who is first, and when.
+    /// The first CPU, and its time.
     #[inline]
     pub(crate) fn first(&self) -> Option<(usize, u64)> {
         let key = self.node(self.top.get()).get();
         (key != NEVER).then_some((((key & ((1 << BITS) - 1)) ^ self.mix) as usize, key >> BITS))
     }
 
-    /// The earliest time of all CPUs but `cpu`, which has been set before; `NEVER` when there is none.
+    /// The earliest time of all CPUs except `cpu`, which has been set before; `NEVER` when there is none.
     #[inline]
     pub(crate) fn first_other(&self, cpu: usize) -> u64 {
         let mut least = NEVER;

@@ -1,4 +1,4 @@
-//! Page reclaim: one page here, one there, from several processes, flushed together; and what must not overtake it.
+//! Page reclaim: pages from several processes, flushed in one batch; and the operations that must not overtake it.
 
 use super::System;
 use super::category::{self, Category};
@@ -16,8 +16,8 @@ pub(super) struct Taken {
 }
 
 impl<const W: usize> System<W> {
-    /// Takes the page at each address from its process, flushes all of them in one batch, and frees the frames.
-    /// Returns how many pages were there to be taken.
+    /// Takes the page at each address from its process, flushes all of them in one batch, and frees the frames. Returns
+    /// the number of pages that were mapped.
     pub fn reclaim(&self, victims: &[(&Process<W>, u64)]) -> usize {
         let taken = self.take_out(victims);
         self.free_frames(taken.frames);
@@ -32,7 +32,8 @@ impl<const W: usize> System<W> {
             let Some(table) = self.hw.borrow().table_at(process.root, va, 1) else {
                 continue;
             };
-            // Cleared and added under one hold of the lock, so that whoever finds it cleared finds the batch pending.
+            // Cleared and added under one hold of the lock, so that a CPU that finds the entry clear also finds the
+            // batch pending.
             process.table_locks[process.table_index(va)].with(false, || {
                 let index = table_index(va, 1);
                 let old = self.entry(process, va, table, index);
@@ -66,8 +67,8 @@ impl<const W: usize> System<W> {
         Taken { pages, frames }
     }
 
-    /// What an `mprotect` or an unmap does that finds the page at `va` not mapped: before it relies on that, a batch
-    /// that took the page must have been flushed.
+    /// An `mprotect` or an unmap finds the page at `va` not mapped. Before it relies on that, a batch that took the
+    /// page must have been flushed.
     pub fn rely_on_absence(&self, process: &Process<W>, va: u64) {
         let Some(table) = self.hw.borrow().table_at(process.root, va, 1) else {
             return;
@@ -80,7 +81,7 @@ impl<const W: usize> System<W> {
         });
     }
 
-    /// Whatever a batch has cleared at `va` is flushed when this returns. Under the lock of its table.
+    /// Flushes any entry that a batch has cleared at `va`. Under the lock of its table.
     pub(super) fn rely_on_batches(&self, process: &Process<W>, va: u64) {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
         let outer = category::enter(Category::FlushRequester);

@@ -1,7 +1,7 @@
 //! The memory system calls on anonymous regions: `mmap`, `munmap`, `madvise`.
 //!
 //! Shaped like Linux's: `madvise` holds the address-space lock shared, `mmap` and `munmap` exclusive; `munmap` takes
-//! the region off the list exclusively and goes on shared, as Linux does since 4.20, unless a table is freed. Entries
+//! the region off the list exclusively and continues shared, as Linux does since 4.20, unless a table is freed. Entries
 //! are cleared, then flushed, and only then frames are freed.
 
 use super::System;
@@ -66,7 +66,7 @@ impl<const W: usize> System<W> {
 
     /// `munmap` of whole regions of `bytes` bytes each, in rising order, in one call with one flush, which covers
     /// everything from the first page to the last. Under a design that defers unmaps each region is unmapped by itself:
-    /// what lies between two of them must not wait with them.
+    /// the gaps between them must not be quarantined too.
     pub fn unmap_regions(&self, process: &Process<W>, regions: &[u64], bytes: u64) {
         let costs = self.costs.syscall + self.costs.munmap * regions.len() as u64;
         let by_itself = self.engine.policy().free == Free::Deferred;
@@ -119,7 +119,7 @@ impl<const W: usize> System<W> {
         self.unlock(process, access);
     }
 
-    /// Takes a region off its tables' counts of users; returns the tables that none needs any more.
+    /// Removes a region from its tables' user counts; returns the tables without users.
     fn tables_left_unused(&self, process: &Process<W>, va: u64, bytes: u64) -> Vec<usize> {
         let positions = process.table_index(va)..=process.table_index(va + bytes - 1);
         positions

@@ -1,7 +1,7 @@
 //! Remote actions (Intel RAR): the kernel's part, which is the engine's back end, and the microcode of every CPU.
 //!
-//! A message arrives; the microcode finds which entries are marked for its CPU, reads them, and carries one out after
-//! the other, whatever the CPU is doing, which stands still for as long.
+//! A message arrives. The microcode finds the entries that are marked for its CPU, reads them, and carries them out one
+//! by one. The CPU stalls for that time, in any state.
 
 use super::hooks::SimKernel;
 use crate::hw::Hw;
@@ -14,14 +14,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// What remote actions cost, cycles.
+/// Costs of remote actions, cycles.
 #[derive(Debug, Clone, Copy)]
 pub struct RemoteCosts {
     /// Entries of the table.
     pub entries: usize,
     /// Most pages of one.
     pub max_pages: u32,
-    /// A message, at the CPU that gets it.
+    /// A message, at its target.
     pub action: u64,
     /// A page there.
     pub page: u64,
@@ -31,29 +31,29 @@ pub struct RemoteCosts {
     pub all: u64,
 }
 
-/// Whether a CPU is not to be waited for: 1 while it is off. On a line of its own; whoever waits for the CPU reads it.
+/// Whether initiators skip a CPU: 1 while it is off. On its own line, which every CPU that waits for it reads.
 #[repr(align(64))]
 struct Off(SimWord);
 
 /// The microcode of one CPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct Microcode {
-    /// It looks at its action vector.
+    /// Whether it reads its action vector.
     looks: bool,
-    /// How often it has stopped to look: what it had begun then is never done.
+    /// Number of times that it has gone offline: entries begun before are never completed.
     stopped: u64,
-    /// Entries that it has begun with, a bit each.
+    /// Entries that it has begun, a bit each.
     begun: u64,
 }
 
-/// What the simulated machine has of it.
+/// The simulated machine's part of remote actions.
 struct Remote<const W: usize> {
     rar: Rar<'static, SimWorld, W>,
     hw: Rc<RefCell<Hw>>,
     costs: RemoteCosts,
     off: &'static [Off],
     cpus: RefCell<Vec<Microcode>>,
-    /// What each CPU is to stand still for, cycles.
+    /// Stall time of each CPU, cycles.
     owed: Rc<RefCell<Vec<u64>>>,
 }
 
@@ -74,7 +74,7 @@ impl<const W: usize> Remote<W> {
         });
     }
 
-    /// A message is there; nobody looks where the CPU is off.
+    /// A message has arrived; a CPU that is off does not read it.
     fn arrives(self: &Rc<Self>, cpu: CpuId, at: u64) {
         let Microcode { looks, stopped, begun } = self.cpus.borrow()[cpu];
         if !looks {
@@ -100,7 +100,7 @@ impl<const W: usize> Remote<W> {
         }
     }
 
-    /// Unless it has stopped to look since it had stopped `stopped` times.
+    /// Unless it has gone offline since the count was `stopped`.
     fn carries_out(&self, cpu: CpuId, stopped: u64, entry: usize, payload: Option<Payload>, now: u64) {
         if self.cpus.borrow()[cpu].stopped != stopped {
             return;
@@ -132,7 +132,7 @@ impl<const W: usize> RarSignal<W> for Signal<'_, W> {
 }
 
 impl SimKernel {
-    /// Gives the machine what it has of remote actions, if its costs say that it has any.
+    /// Gives the machine its part of remote actions, if its costs have any.
     pub(super) fn has_remote_actions<const W: usize>(&self, machine: &Machine, cpus: usize) {
         let Some(costs) = self.remote_costs() else { return };
         // SAFETY: used by tasks of this machine only, as the engine is.
@@ -151,7 +151,7 @@ impl SimKernel {
             cpus: RefCell::new(vec![Microcode::default(); cpus]),
             owed: self.owed.clone(),
         };
-        // The kernel knows no width of sets.
+        // The kernel has no fixed width of CPU sets.
         assert!(self.remote.set(Box::new(Rc::new(remote))).is_ok(), "once");
     }
 
@@ -165,7 +165,7 @@ impl SimKernel {
             .expect("the engine asks for none where there are none")
     }
 
-    /// This CPU is about to be online: its microcode looks from now on. In the order of [`Rar::reset`].
+    /// This CPU is about to be online: its microcode reads messages from here on. In the order of [`Rar::reset`].
     pub(super) fn remote_online<const W: usize>(&self) {
         let Some(remote) = self.remote_if_any::<W>() else {
             return;
@@ -177,7 +177,7 @@ impl SimKernel {
         remote.send([me]);
     }
 
-    /// This CPU is offline: its microcode looks no more.
+    /// This CPU is offline: its microcode reads no more messages.
     pub(super) fn remote_offline<const W: usize>(&self) {
         let Some(remote) = self.remote_if_any::<W>() else {
             return;
@@ -190,7 +190,7 @@ impl SimKernel {
         });
     }
 
-    /// One action on `targets`, begun.
+    /// Starts one action on `targets`.
     pub(super) fn act_remotely<const W: usize>(&self, targets: &CpuMask<W>, what: Broadcast) {
         note(|| What::Broadcasts);
         let remote = self.remote::<W>();
@@ -198,7 +198,7 @@ impl SimKernel {
         remote.rar.request(machine::cpu(), payload, targets, &Signal(remote));
     }
 
-    /// One action on every other CPU that is online, begun, and the same here, done.
+    /// Starts one action on every other online CPU, and completes it here.
     pub(super) fn act_everywhere<const W: usize>(&self, what: Broadcast) {
         let me = machine::cpu();
         let mut others = CpuMask::<W>::EMPTY;
@@ -219,14 +219,14 @@ impl SimKernel {
         machine::charge(u64::from(cost.expect("a tag that the machine has")));
     }
 
-    /// Until what this CPU has begun is done everywhere.
+    /// Waits until every action that this CPU has started is done everywhere.
     pub(super) fn await_remote<const W: usize>(&self) {
         let remote = self.remote::<W>();
         remote.rar.wait(machine::cpu(), &Signal(remote));
     }
 }
 
-/// As what an action is written down. Pages under every tag have no form of their own: everything goes (C6).
+/// The encoding of an action. Pages under every tag have no encoding of their own: it flushes everything (C6).
 fn payload(what: Broadcast) -> Payload {
     let pcid = |tag: Tag| Pcid::new(tag.0).expect("12 bits on x86-64");
     match what {
@@ -258,7 +258,7 @@ fn payload(what: Broadcast) -> Payload {
     }
 }
 
-/// What the microcode does for it. Like INVPCID it takes the links on the way along.
+/// The microcode's work for it. Like INVPCID it drops the links on the path.
 fn operation(payload: Payload) -> Broadcast {
     let tag = |pcid: Pcid| Tag(pcid.get());
     match payload {

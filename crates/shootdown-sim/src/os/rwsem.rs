@@ -1,21 +1,22 @@
-//! The address-space lock: a reader/writer semaphore that follows the rules of Linux's `rwsem` since 5.11, but one.
+//! The address-space lock: a reader/writer semaphore that follows the rules of Linux's `rwsem` since 5.11, except one.
 //!
-//! What those rules decide is how often the readers of a busy address space come to a standstill, so they are kept:
-//! - a reader is in at once unless a writer holds the lock or somebody waits; a writer only if the lock is free;
+//! These rules decide how often the readers of a busy address space stall, so they are reproduced:
+//! - a reader gets the lock at once unless a writer holds it or another waits; a writer only if the lock is free;
 //! - a writer spins first: without limit while another writer holds the lock, for 10 us and half a microsecond per
 //!   reader (at most 25 us) while readers do; readers come and go meanwhile. One writer at a time, the others queue to
 //!   spin;
-//! - who then still waits sleeps in a queue. A release that leaves the lock free wakes the first, and if that is a
-//!   reader, every reader in the queue, also those behind a writer;
-//! - while a writer holds the lock or nobody does, a reader that finds no hand-off under way may steal it from those
-//!   who wait.
+//! - a writer that still waits then sleeps in a queue. A release that leaves the lock free wakes the first waiter, and
+//!   if that is a reader, every reader in the queue, also those behind a writer;
+//! - while a writer holds the lock or it is free, a reader that finds no hand-off in progress may steal it from the
+//!   waiters.
 //!
-//! Not kept: a waiting writer asks for hand-off, so that nobody can steal the lock from it, only after 4 ms. Here it
-//! does at once. With the 4 ms a lone reader can take the lock again and again while the writer is still waking up, for
-//! longer the later it wakes; rates then hang on `kernel.wake_latency`, which is the least known number of the model.
+//! Not reproduced: a waiting writer requests hand-off, after which the lock cannot be stolen from it, only after 4 ms.
+//! Here it does so at once. With the 4 ms a single reader can take the lock repeatedly while the writer is still waking
+//! up, for longer the later it wakes. Rates then depend on `kernel.wake_latency`, which is the least certain number of
+//! the model.
 //!
-//! Owns who holds, spins and waits; costs come from the lines of the words. Each acquisition is one read-modify-write
-//! of the count and one store of the owner, each release one read-modify-write.
+//! Owns the holders, spinners and waiters; costs come from the lines of the words. Each acquisition is one
+//! read-modify-write of the count and one store of the owner, each release one read-modify-write.
 
 use super::category::{self, Category};
 use super::lock::{Access, SpinLock};
@@ -38,7 +39,7 @@ const READER: u64 = 8;
 const BY_READER: u64 = 1;
 const NO_SPINNING: u64 = 2;
 
-/// A turn of a loop that polls: PAUSE and two loads, cycles.
+/// One iteration of a polling loop: PAUSE and two loads, cycles.
 const POLL: u64 = 60;
 
 /// The words that every user writes, on one line.
@@ -47,7 +48,7 @@ struct Words {
     owner: SimWord,
 }
 
-/// Who waits.
+/// A waiter.
 struct Waiter {
     /// The thread, or the CPU where each CPU is a thread.
     id: usize,
@@ -59,7 +60,7 @@ struct Waiter {
 /// Which waiters may be woken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wake {
-    /// Whoever is first.
+    /// The first waiter, of either kind.
     Any,
     /// Readers, if they are first.
     Readers,
@@ -67,7 +68,7 @@ enum Wake {
     AsReader,
 }
 
-/// What the lock's slow paths cost, cycles.
+/// Costs of the lock's slow paths, cycles.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepCosts {
     /// The waker's work for each sleeper.
@@ -87,7 +88,7 @@ pub struct SleepLock {
     spinners: SpinLock,
     waiters: RefCell<VecDeque<Waiter>>,
     granted: Vec<Shared<SimWord>>,
-    /// Who waits, where there are several threads on a CPU; else each CPU is a thread.
+    /// The waiters, where there are several threads on a CPU; else each CPU is a thread.
     threads: Option<Box<dyn Threads>>,
     costs: SleepCosts,
 }
@@ -119,7 +120,7 @@ impl SleepLock {
         }
     }
 
-    /// Takes the lock, sleeping by `block` (which returns when this CPU was woken) while it cannot be had.
+    /// Takes the lock, sleeping by `block` (which returns when this CPU was woken) while it is not available.
     pub fn lock(&self, access: Access, block: impl Fn()) {
         match access {
             Access::Shared => {
@@ -149,7 +150,7 @@ impl SleepLock {
         self.words.owner.store(me << 2 | flags, Ordering::Relaxed);
     }
 
-    /// A reader keeps what a writer has said about spinning.
+    /// A reader keeps the writer's flag about spinning.
     fn owned_by_reader(&self) {
         self.set_owner(BY_READER | self.words.owner.peek() & NO_SPINNING);
     }
@@ -186,8 +187,8 @@ impl SleepLock {
         }
     }
 
-    /// Spins for the lock as a writer; false: sleep. Where threads share CPUs nobody spins: Linux does, but stops when
-    /// the holder does not run, and who that is the simulated lock does not know.
+    /// Spins for the lock as a writer; false: sleep. Where threads share CPUs no writer spins. Linux spins, but stops
+    /// when the holder is descheduled, which the simulated lock cannot tell.
     fn spin(&self) -> bool {
         if self.threads.is_some() || self.words.owner.load(Ordering::Relaxed) & NO_SPINNING != 0 {
             return false;
@@ -276,7 +277,7 @@ impl SleepLock {
         });
     }
 
-    /// Turns exclusive into shared access without letting go, and lets the readers in if they wait first.
+    /// Downgrades exclusive to shared access without releasing, and admits the readers if they wait first.
     pub fn downgrade(&self) {
         let before = self.words.count.fetch_add_full(READER - WRITER);
         self.set_owner(BY_READER);
@@ -311,7 +312,7 @@ impl SleepLock {
         }
     }
 
-    /// After `count` was seen by somebody who has just queued, under the queue's lock: nobody else may come to look.
+    /// After a waiter that has just queued saw `count`, under the queue's lock: no other CPU may check for it.
     fn choose_if_free(&self, count: u64) -> Vec<usize> {
         if count & WRITER != 0 {
             return Vec::new();
@@ -323,7 +324,7 @@ impl SleepLock {
         self.choose(Wake::Any)
     }
 
-    /// Picks who is to be woken and gives readers the lock, under the queue's lock.
+    /// Selects the waiters to wake and gives readers the lock, under the queue's lock.
     fn choose(&self, wake: Wake) -> Vec<usize> {
         match self.waiters.borrow_mut().front_mut() {
             None => return Vec::new(),
@@ -335,14 +336,14 @@ impl SleepLock {
         }
         let claimed = if wake == Wake::AsReader { 0 } else { READER };
         if claimed != 0 {
-            // Claim it for the first before the others are looked for: a spinning writer may be faster.
+            // Claim it for the first before searching for the others: a spinning writer may be faster.
             let before = self.words.count.fetch_add_full(claimed);
             if before & WRITER != 0 {
                 if before & HANDOFF == 0 {
                     self.words.count.fetch_or_full(HANDOFF);
                 }
                 let without = self.words.count.fetch_add_full(claimed.wrapping_neg()) - claimed;
-                // A writer that let go in between took the claim for a reader, and woke nobody.
+                // A writer that released in between took the claim for a reader, and woke no waiter.
                 let gone = without & WRITER == 0;
                 return if gone { self.choose(wake) } else { Vec::new() };
             }

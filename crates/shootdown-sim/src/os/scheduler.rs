@@ -1,14 +1,13 @@
-//! The scheduler: several threads on each CPU, preempted when their time slice is over or somebody more urgent wakes
-//! up.
+//! The scheduler: several threads on each CPU, preempted when their time slice is over or a thread of higher priority
+//! wakes up.
 //!
-//! Owns the run queues and who runs where. Shaped after Linux's as far as translation coherence is concerned: one queue
-//! per CPU, round robin in slices among normal threads, a real-time thread before all of them, idle CPUs lazy on the
-//! space they had, a thread that wakes up goes to its last CPU if that is idle, to another that is, or else queues
-//! there; a CPU with nothing to do takes a thread that waits elsewhere. Preemption happens only where the machine
-//! allows it and [`Preemption`] is on. What the queues' own lines and locks cost is in the cost of a switch and a
-//! wake-up.
+//! Owns the run queues and the placement of threads. Shaped after Linux's as far as translation coherence is concerned:
+//! one queue per CPU; round robin in slices among normal threads; real-time threads before all of them; idle CPUs in
+//! lazy TLB mode on their last space. A thread that wakes up goes to its last CPU if that is idle, to another idle one,
+//! or else queues at its last. An idle CPU takes a thread that waits elsewhere. Preemption happens only where the
+//! machine allows it and [`Preemption`] is on. The cost of a switch and a wake-up includes the queues' lines and locks.
 //!
-//! A machine with one thread per CPU and nothing else does without it.
+//! A machine with one thread per CPU has no scheduler.
 
 use super::System;
 use super::category::{self, Category};
@@ -21,10 +20,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-/// Who comes first.
+/// Priority of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// In turn, a slice each.
+    /// Round robin, a slice each.
     Normal,
     /// Before all normal ones, until it sleeps (`SCHED_FIFO`). Stays on its CPU.
     RealTime,
@@ -43,16 +42,16 @@ struct Thread<const W: usize> {
     sleeps: Cell<bool>,
     /// Woken before it slept: the sleep does not happen.
     woken: Cell<bool>,
-    /// Set by who hands it the lock that it waits for.
+    /// Set by the CPU that hands it the lock that it waits for.
     granted: Shared<SimWord>,
 }
 
-/// How the thread that a CPU runs gives it up.
+/// What happens to a CPU's current thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leave {
-    /// It sleeps, unless it has been woken by the time it would.
+    /// It sleeps, unless it is woken before.
     Asleep,
-    /// It goes on later, queued at this CPU.
+    /// It continues later, queued at this CPU.
     Preempted(usize),
     /// It has ended, or is the idle task.
     Gone,
@@ -62,7 +61,7 @@ enum Leave {
 pub(super) trait Threads {
     /// The thread that this CPU runs.
     fn current(&self) -> ThreadId;
-    /// The word that tells it that it was given the lock.
+    /// The word through which it is given the lock.
     fn granted(&self, id: ThreadId) -> Shared<SimWord>;
     /// Wakes a thread that waits, `after` cycles from now.
     fn wake(&self, id: ThreadId, after: u64);
@@ -74,11 +73,11 @@ struct Cpu {
     queue: RefCell<VecDeque<ThreadId>>,
     /// The current thread is to be preempted.
     due: Cell<bool>,
-    /// The thread that was taken off and is queued, at that CPU, once it is parked.
+    /// The preempted thread that is queued, at that CPU, once it is parked.
     leaving: Cell<Option<(ThreadId, usize)>>,
     /// End of the current thread's slice, cycles.
     slice_end: Cell<u64>,
-    /// When a sleeper's timer goes off here, and whose it is.
+    /// Expiry of a sleeper's timer on this CPU, and the sleeper.
     timers: RefCell<VecDeque<(u64, ThreadId)>>,
     online: Cell<bool>,
 }
@@ -90,7 +89,7 @@ pub struct Scheduler<const W: usize> {
     threads: RefCell<Vec<Rc<Thread<W>>>>,
     cpus: Vec<Cpu>,
     slice: u64,
-    /// Chance, in tests, that a thread is preempted at a point where it may be, and then queued at a random CPU.
+    /// Probability, in tests, that a thread is preempted at a preemption point and then queued at a random CPU.
     pub chaos: Cell<f64>,
     preemptions: Cell<u64>,
     migrations: Cell<u64>,
@@ -119,12 +118,12 @@ impl<const W: usize> Scheduler<W> {
         }
     }
 
-    /// Threads taken off their CPU against their will so far.
+    /// Number of preemptions so far.
     pub fn preemptions(&self) -> u64 {
         self.preemptions.get()
     }
 
-    /// Threads that went on with another CPU than they had been on.
+    /// Number of migrations of threads so far.
     pub fn migrations(&self) -> u64 {
         self.migrations.get()
     }
@@ -158,7 +157,7 @@ impl<const W: usize> Scheduler<W> {
         }
     }
 
-    /// What `cpu` runs next. The idle task of a CPU without threads of its own takes one that waits where most do.
+    /// Selects the next thread of `cpu`. The idle task of a CPU without threads takes one from the longest queue.
     fn pick(&self, cpu: usize) -> Option<ThreadId> {
         let own = self.cpus[cpu].queue.borrow_mut().pop_front();
         if own.is_some() || !self.cpus[cpu].online.get() {
@@ -172,10 +171,10 @@ impl<const W: usize> Scheduler<W> {
         queue.remove(place)
     }
 
-    /// Goes on with the thread that is next, or the idle task. Returns when the caller runs again, perhaps on another
-    /// CPU. Preemption is off, there as here.
+    /// Continues with the next thread, or the idle task. Returns when the caller runs again, perhaps on another CPU.
+    /// Preemption is off, before and after.
     fn switch(&self, leave: Leave) {
-        // From the last look to the exchange no virtual time passes, so that nobody runs a thread that is not parked.
+        // From the last check to the switch no virtual time passes, so that no CPU runs a thread that is not parked.
         machine::drain_stores();
         machine::synchronise();
         let cpu = machine::cpu();
@@ -197,7 +196,7 @@ impl<const W: usize> Scheduler<W> {
         self.arrive();
     }
 
-    /// What the task that a CPU has just gone on with does first.
+    /// First step of a task after a switch to it.
     fn arrive(&self) {
         let cpu = machine::cpu();
         let (here, system) = (&self.cpus[cpu], self.system());
@@ -228,7 +227,7 @@ impl<const W: usize> Scheduler<W> {
         }
     }
 
-    /// At a point where the machine allows it: gives the CPU up if that is due and preemption is on.
+    /// At a preemption point of the machine: gives the CPU up if that is due and preemption is on.
     fn preempt_if_due(&self) {
         let here = &self.cpus[machine::cpu()];
         let chaos = self.chaos.get();
@@ -248,7 +247,7 @@ impl<const W: usize> Scheduler<W> {
         self.preemption.on();
     }
 
-    /// The first of `cpus` that has nothing to do.
+    /// The first idle one of `cpus`.
     fn idle_cpu(&self, cpus: impl Iterator<Item = usize>) -> Option<usize> {
         let idle = |&cpu: &usize| {
             let there = &self.cpus[cpu];
@@ -257,7 +256,7 @@ impl<const W: usize> Scheduler<W> {
         { cpus }.find(idle)
     }
 
-    /// Queues `id` at `cpu` and sees to it that somebody looks.
+    /// Queues `id` at `cpu` and ensures that a CPU notices it.
     fn place(&self, cpu: usize, id: ThreadId, first: bool) {
         self.enqueue(cpu, id, first);
         let there = &self.cpus[cpu];
@@ -271,7 +270,7 @@ impl<const W: usize> Scheduler<W> {
                         machine::raise(cpu, machine::now());
                     }
                 } else {
-                    // Whoever has nothing to do takes it; else it has its turn when the slice is over.
+                    // An idle CPU takes it; else it has its turn when the slice is over.
                     match self.idle_cpu(0..self.cpus.len()) {
                         Some(idle) if !urgent(id) => machine::wake(idle, 0),
                         _ => machine::raise(cpu, there.slice_end.get().max(machine::now())),
@@ -281,7 +280,7 @@ impl<const W: usize> Scheduler<W> {
         }
     }
 
-    /// Puts the current thread to sleep until it is woken; a wake-up that came before counts.
+    /// Puts the current thread to sleep until it is woken; an earlier wake-up counts.
     pub fn sleep(&self) {
         let Some(id) = self.current() else {
             panic!("the idle task does not sleep in the scheduler");
@@ -308,7 +307,7 @@ impl<const W: usize> Scheduler<W> {
         }
         let last = thread.cpu.get();
         if self.cpus[last].current.get() == Some(id) {
-            // It is on its way to sleep, and will see that it need not.
+            // It is about to sleep, and will see the wake-up.
             return;
         }
         let cpu = match thread.priority {
@@ -322,7 +321,7 @@ impl<const W: usize> Scheduler<W> {
         self.place(cpu, id, true);
     }
 
-    /// Sleeps for `cycles`; the timer interrupts this CPU. Returns how many cycles later than that the thread runs.
+    /// Sleeps for `cycles`; the timer interrupts this CPU. Returns the delay until the thread runs, cycles.
     pub fn sleep_for(&self, cycles: u64) -> u64 {
         let id = self.current().expect("a thread sleeps");
         let due = machine::now() + cycles;
@@ -333,7 +332,7 @@ impl<const W: usize> Scheduler<W> {
         machine::now().saturating_sub(due)
     }
 
-    /// What every interrupt does first: timers that have gone off wake their sleepers, a slice that is over ends.
+    /// First step of every interrupt: expired timers wake their sleepers, an expired slice ends.
     fn interrupt(&self) {
         let cpu = machine::cpu();
         let (here, now) = (&self.cpus[cpu], machine::now());
@@ -357,7 +356,7 @@ impl<const W: usize> Scheduler<W> {
     /// The idle task of this CPU.
     fn idle(&self) -> ! {
         category::enter(Category::Idle);
-        // Not the system itself: an idle task would keep it for ever.
+        // Not the system itself: an idle task would keep it alive.
         let host = self.system().host();
         loop {
             self.preemption.off();
@@ -377,8 +376,8 @@ impl<const W: usize> Scheduler<W> {
 }
 
 impl<const W: usize> System<W> {
-    /// Gives the system a scheduler, whose idle tasks run on every CPU of `machine`, and comes before any process is
-    /// made. Normal threads take turns of `slice` cycles. Threads come with [`spawn_thread`](Self::spawn_thread).
+    /// Adds a scheduler to the system; its idle tasks run on every CPU of `machine`. Call it before any process is
+    /// made. Normal threads take turns of `slice` cycles. [`spawn_thread`](Self::spawn_thread) adds threads.
     ///
     /// # Panics
     /// When it has one, or a CPU has a task.
@@ -414,7 +413,7 @@ impl<const W: usize> System<W> {
         scheduler
     }
 
-    /// Puts the current thread, one of a scheduler's, to sleep for `cycles`, and records how late it runs again.
+    /// Puts the current thread, one of a scheduler's, to sleep for `cycles`, and records its wake-up delay.
     pub fn sleep_for(&self, cycles: u64) {
         let scheduler = self.scheduler.get().expect("a scheduler was set");
         let late = scheduler.sleep_for(cycles);
@@ -446,7 +445,7 @@ impl<const W: usize> System<W> {
         let task = machine.add_task(move || {
             let scheduler = of_task.upgrade().expect("the scheduler lives while its threads run");
             scheduler.arrive();
-            scheduler.preemption.on(); // off since the switch to it
+            scheduler.preemption.on(); // disabled since the switch to it
             body();
             scheduler.exit();
         });
@@ -465,7 +464,7 @@ impl<const W: usize> System<W> {
     }
 }
 
-/// Weak: a lock belongs to a process, and threads, which the scheduler has, to their processes.
+/// Weak: a lock belongs to a process, and the scheduler's threads belong to their processes.
 impl<const W: usize> Threads for Weak<Scheduler<W>> {
     fn current(&self) -> ThreadId {
         let current = scheduler_of(self).current();
@@ -478,7 +477,7 @@ impl<const W: usize> Threads for Weak<Scheduler<W>> {
 
     fn wake(&self, id: ThreadId, after: u64) {
         let scheduler = scheduler_of(self);
-        // Not before this CPU's stores are visible: the sleeper would look, see nothing and sleep on.
+        // Not before this CPU's stores are visible: the sleeper would check, find nothing and sleep on.
         machine::drain_stores();
         machine::at(machine::now() + after, move || Scheduler::wake(&scheduler, id));
     }

@@ -1,8 +1,7 @@
-//! Frames that more than one entry may map: fork shares them, and the page cache lends its own.
+//! Frames that more than one entry may map: those shared by fork, and those of the page cache.
 //!
-//! Owns the counts of references beyond the first. A frame that is not here has one reference, which costs nothing to
-//! know:
-//! a run without fork and files never looks further than an empty map.
+//! Owns the counts of references beyond the first. A frame that is not in the map has one reference: a run without fork
+//! and files only checks an empty map.
 
 use super::System;
 use crate::machine::{self, LineId};
@@ -89,7 +88,7 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// Gives up a reference beyond the first. False when there was none: then the frame is to be freed.
+    /// Drops a reference beyond the first. False when there was none: then the frame is to be freed.
     pub(super) fn put_shared(&self, frame: u32) -> bool {
         let line = {
             let mut sharing = self.sharing.borrow_mut();

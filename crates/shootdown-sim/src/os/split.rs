@@ -1,5 +1,4 @@
-//! Split tags: the user half of a pair, under which user code runs, and from which the kernel returns by loading its
-//! own.
+//! Split tags: user code runs under the user half of a pair; the kernel loads its own half on return.
 
 use super::System;
 use crate::machine;

@@ -1,9 +1,9 @@
-//! Room for handlers of interrupts: one on each CPU, as where interrupts stay off in it (regression 29). Of builds that
-//! bring known bugs back.
+//! Interrupt stacks: one on each CPU, which suffices if handlers keep interrupts off (regression 29). For builds with
+//! known bugs.
 
 use std::cell::Cell;
 
-/// The stacks that CPUs handle interrupts on: each has room for one handler, as where interrupts stay off in it.
+/// The interrupt stacks of the CPUs: each has room for one handler, which suffices if handlers keep interrupts off.
 pub(super) struct Stacks(Vec<Cell<bool>>);
 
 /// A handler on such a stack.
@@ -14,7 +14,7 @@ impl Stacks {
         Stacks(vec![Cell::new(false); cpus])
     }
 
-    /// A handler begins on `cpu`, and ends when what is returned is dropped.
+    /// A handler begins on `cpu`, and ends when the returned value is dropped.
     ///
     /// # Panics
     /// When there is no room.

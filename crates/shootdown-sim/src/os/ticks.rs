@@ -1,11 +1,11 @@
-//! The scheduler's ticks, for designs that rely on them: an interrupt in every period on each CPU that runs something.
+//! The scheduler's ticks, for designs that rely on them: one interrupt per period on each CPU that is not idle.
 //!
-//! An idle CPU takes one more tick at most and then none, unless something waits for ticks to release it; it goes on
-//! with the next period when it runs again. A CPU that was told to do without ([`System::stop_ticks`]) takes none.
-//! Ticks of different CPUs are spread over the period.
+//! An idle CPU takes at most one more tick, unless quarantined memory waits for ticks. It resumes with the next period
+//! when it runs again. A CPU that runs without ticks ([`System::stop_ticks`]) takes none. Ticks of different CPUs are
+//! spread over the period.
 //!
 //! A tick costs an interrupt's entry and exit and `kernel.tick` of the machine model. Only designs that need ticks have
-//! them here, and are charged all of that, although the others' kernels tick too.
+//! them here, and are charged the whole cost, although other kernels tick too.
 
 use super::System;
 use crate::machine;
@@ -14,14 +14,14 @@ use std::rc::Rc;
 
 const NEVER: u64 = u64::MAX;
 
-/// When ticks come, cycles.
+/// Times of ticks, cycles.
 pub(super) struct Ticks {
     period: u64,
     cost: u64,
     /// Next tick of each CPU.
     next: Vec<Cell<u64>>,
     idle: Vec<Cell<bool>>,
-    /// When somebody last looked what is over.
+    /// When a CPU last checked for quarantines that are over.
     looked: Cell<u64>,
 }
 
@@ -35,7 +35,7 @@ impl Ticks {
 }
 
 impl<const W: usize> System<W> {
-    /// Every CPU of the system takes ticks from now on, `period` cycles apart, each of which costs `cost` cycles. Once,
+    /// Every CPU of the system takes ticks from here on, `period` cycles apart, each at a cost of `cost` cycles. Once,
     /// before any CPU is online.
     ///
     /// # Panics
@@ -66,7 +66,7 @@ impl<const W: usize> System<W> {
         ticks.next[cpu].set(NEVER);
         machine::charge(ticks.cost);
         self.engine.tick();
-        // One CPU looks in a period, for all.
+        // One CPU checks in a period, for all.
         if now >= ticks.looked.get() + ticks.period {
             ticks.looked.set(now);
             self.release_quarantined();
@@ -76,7 +76,7 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// This CPU is idle from now on, or is not any more.
+    /// This CPU becomes idle, or busy again.
     pub(super) fn tell_ticks(&self, idle: bool) {
         let Some(ticks) = self.ticks.get() else { return };
         let cpu = machine::cpu();
@@ -85,27 +85,27 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// This CPU takes ticks, from its coming online on.
+    /// This CPU takes ticks from its coming online on.
     pub(super) fn ticks_come_online(&self) {
         if let Some(ticks) = self.ticks.get() {
             ticks.begin(machine::cpu());
         }
     }
 
-    /// This CPU takes none any more, going offline.
+    /// This CPU takes no more ticks, going offline.
     pub(super) fn ticks_go_offline(&self) {
         if let Some(ticks) = self.ticks.get() {
             ticks.next[machine::cpu()].set(NEVER);
         }
     }
 
-    /// This CPU does without ticks although it runs user code (`nohz_full`).
+    /// This CPU runs without ticks although it runs user code (`nohz_full`).
     pub fn stop_ticks(&self) {
         self.ticks_go_offline();
         self.engine.tick_stops();
     }
 
-    /// It takes them again.
+    /// It takes ticks again.
     pub fn resume_ticks(&self) {
         self.engine.tick_resumes();
         self.ticks_come_online();

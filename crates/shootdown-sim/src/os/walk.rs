@@ -1,8 +1,8 @@
 //! Lockless walks of the simulated kernel (GUP-fast in shape), and the freeing of table pages that they could hold.
 //!
 //! A walk reads the tables level by level through charged loads, takes a reference on the page that the leaf names,
-//! reads the leaf again, and gives the reference back if it has changed. Page references are counted on lines of their
-//! own; how long a pinned page lives is not simulated, so callers must not rely on its contents after the walk.
+//! reads the leaf again, and drops the reference if the leaf has changed. Each page's reference count has its own line.
+//! The lifetime of a pinned page is not simulated, so callers must not rely on its contents after the walk.
 
 use super::System;
 use super::category::{self, Category};
@@ -25,11 +25,11 @@ impl PageReferences {
     }
 }
 
-/// A table page that is unlinked and flushed, and not free yet.
+/// A table page that is unlinked and flushed, and not yet free.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitingTable {
     table: u32,
-    /// What it waits for; `None` under the design `ideal`: until no walk holds it.
+    /// Its grace period; `None` under the design `ideal`: it waits until no walk holds it.
     until: Option<Grace>,
 }
 
@@ -42,8 +42,8 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// Pins `pages` pages of `process` from `va`, `pages_per_walk` under each walk guard, `page_cost` cycles for each
-    /// page besides what the walk does. Returns how many were found mapped; the caller gives them back with
+    /// Pins `pages` pages of `process` from `va`, `pages_per_walk` under each walk guard. Each page costs `page_cost`
+    /// cycles in addition to the walk. Returns the number of mapped pages; the caller releases them with
     /// [`unpin`](Self::unpin). The process need not be loaded here, and must not end meanwhile.
     pub fn pin(
         &self,
@@ -82,7 +82,7 @@ impl<const W: usize> System<W> {
         result
     }
 
-    /// The same in NMI context: interrupts, if they are on, stay so for the engine, and are held back here by the NMI.
+    /// The same in NMI context: for the engine, interrupts stay on if they are; here the NMI holds them back.
     pub fn in_nmi_walk<T>(&self, process: &Process<W>, body: impl FnOnce() -> T) -> T {
         let saved = machine::interrupts_off();
         let walk = self.engine.walk_from_nmi(&process.space);
@@ -92,7 +92,7 @@ impl<const W: usize> System<W> {
         result
     }
 
-    /// Tells the oracle that a walk is under way for as long as `body` runs.
+    /// Notifies the oracle of a walk for the duration of `body`.
     fn watched<T>(&self, body: impl FnOnce() -> T) -> T {
         let cpu = machine::cpu();
         self.hw.borrow_mut().software_walk_begins(cpu, machine::now());
@@ -101,7 +101,7 @@ impl<const W: usize> System<W> {
         result
     }
 
-    /// One page of a walk that is under way: whether it is mapped. The reference is held when it returns true.
+    /// One page of a walk in progress: whether it is mapped. The reference is held when it returns true.
     pub fn pin_page(&self, process: &Process<W>, references: PageReferences, va: u64) -> bool {
         let Some((table, leaf)) = self.walk_to_leaf(process, va) else {
             return false;
@@ -115,11 +115,11 @@ impl<const W: usize> System<W> {
         false
     }
 
-    /// Reads the tables of `process` down to the leaf of `va`, within a walk that is under way. The leaf's table and
-    /// entry; `None` when a level is not mapped.
+    /// Reads the tables of `process` down to the leaf of `va`, within a walk in progress. The leaf's table and entry;
+    /// `None` when a level is not mapped.
     pub fn walk_to_leaf(&self, process: &Process<W>, va: u64) -> Option<(TableLink, Entry)> {
         let cpu = machine::cpu();
-        // Upper entries stand on one line, as `unlink` writes it.
+        // Upper entries are on one line, as `unlink` writes it.
         let upper = machine::line_of(std::ptr::from_ref(&*process.space));
         let mut table = self.hw.borrow_mut().software_root(cpu, process.root, machine::now());
         for level in [4, 3, 2] {
@@ -144,16 +144,16 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// Gives the references of `pages` pages back.
+    /// Drops the references of `pages` pages.
     pub fn unpin(&self, references: PageReferences, va: u64, pages: u64) {
         for page in 0..pages {
             machine::modify_line(references.line(va + page * super::PAGE));
         }
     }
 
-    /// Links `count` table pages at `va`, takes them out again, flushes and frees them as the design says, at once:
-    /// what the freeing of table pages is made of, without the address-space lock that would hide its cost. The range
-    /// is this CPU's.
+    /// Links `count` table pages at `va`, unlinks them again, flushes and frees them as the design requires. This is
+    /// the freeing of page-table pages alone, without the address-space lock that would hide its cost. The range is
+    /// this CPU's own.
     pub fn free_tables(&self, process: &Process<W>, va: u64, count: u64) {
         let outer = category::enter(Category::Kernel);
         let spans = (0..count).map(|table| va + table * TABLE_SPAN);
@@ -201,8 +201,8 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    /// Frees the table pages that need not wait any more: for whoever frees tables, at its ticks, since looking reads a
-    /// line of every CPU.
+    /// Frees the table pages whose grace period is over. For CPUs that free tables, at their ticks, since the check
+    /// reads a line of every CPU.
     pub fn free_waiting_tables(&self) {
         if self.waiting_tables.borrow().is_empty() {
             return;
@@ -224,19 +224,19 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// The timer's tick on this CPU, which is in no walk, and says so.
+    /// The timer's tick on this CPU, which reports that it is in no walk.
     pub fn tick(&self) {
         let saved = machine::interrupts_off();
         self.engine.tick();
         machine::interrupts_restore(saved);
     }
 
-    /// Table pages given up by [`flush_and_free`](Self::flush_and_free) so far, those that still wait included.
+    /// Table pages passed to [`flush_and_free`](Self::flush_and_free) so far, those that still wait included.
     pub fn tables_freed(&self) -> u64 {
         self.tables_freed.get()
     }
 
-    /// Table pages that wait for their grace period now.
+    /// Table pages that wait for their grace period.
     pub fn tables_waiting(&self) -> usize {
         self.waiting_tables.borrow().len()
     }

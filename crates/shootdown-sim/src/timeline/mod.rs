@@ -1,8 +1,7 @@
-//! What each CPU did around a shootdown, for people to look at: a record that the simulated kernel makes when it is
-//! asked to.
+//! The activities of each CPU around a shootdown, for display: a record that the simulated kernel makes on request.
 //!
-//! Owns the record and the choice of a shootdown from it. A run that records nothing pays a load and a branch at each
-//! place that could; one that does charges nothing for it and reads nothing but the clock, so its results are the same.
+//! Owns the record and the choice of a shootdown from it. A run without recording pays a load and a branch at each
+//! possible event. A run with recording charges nothing for it and reads only the clock, so its results are the same.
 
 use crate::machine;
 use crate::model::Model;
@@ -13,15 +12,15 @@ mod parts;
 
 pub use parts::{Part, Piece, divide};
 
-/// Most events kept, so that a long window does not fill the memory.
+/// Most events kept, to bound memory in a long window.
 pub const MOST_EVENTS: usize = 2_000_000;
 
-/// Something that a CPU did.
+/// An event on a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// Enters the engine to flush; the entries are cleared already.
+    /// Enters the engine to flush; the entries are already cleared.
     FlushBegins,
-    /// Is told that no CPU uses the old translations any more.
+    /// Learns that no CPU uses the old translations.
     FlushEnds,
     /// Sends an interrupt to these CPUs.
     Sends(Vec<usize>),
@@ -29,21 +28,21 @@ pub enum What {
     SendsEnd,
     /// Posts a request at that CPU.
     Asks(usize),
-    /// Begins its bookkeeping for the CPUs it asked.
+    /// Begins its bookkeeping for its targets.
     Prepares,
-    /// Has done its bookkeeping for the CPUs it asked; from here on it waits for them.
+    /// Has done its bookkeeping for its targets; from here on it waits for them.
     Prepared,
-    /// In a flush of its own: waits for a cache line from here on.
+    /// In its own flush: waits for a cache line from here on.
     LineWaitBegins,
-    /// The line is there.
+    /// The line has arrived.
     LineWaitEnds,
-    /// Begins work that is no part of the flush, while others answer.
+    /// Begins work that is no part of the flush, while its targets answer.
     MeanwhileBegins,
-    /// Goes on with the flush.
+    /// Continues the flush.
     MeanwhileEnds,
     /// Takes an interrupt; the cost of entry follows.
     HandlerEnters,
-    /// Is back where the interrupt came.
+    /// Returns to the interrupted code.
     HandlerLeaves,
     /// Begins to invalidate its own translations, or a whole tag of them.
     InvalidateBegins,
@@ -55,11 +54,11 @@ pub enum What {
     SyncBegins,
     /// Its broadcasts have been carried out.
     SyncEnds,
-    /// The hypervisor takes the processor away.
+    /// The hypervisor deschedules the CPU.
     OutBegins,
     /// It runs again.
     OutEnds,
-    /// Runs kernel code only from here on, on the space it had.
+    /// Runs kernel code only from here on, in lazy TLB mode.
     LazyEnters,
     /// May touch user addresses again, having caught up.
     LazyLeaves,
@@ -77,17 +76,17 @@ pub struct TimelineEvent {
     pub cpu: usize,
     /// Virtual nanoseconds since the run began.
     pub ns: f64,
-    /// What it did.
+    /// The event.
     pub what: What,
 }
 
-/// How much is kept.
+/// Which events are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Off,
-    /// Warm-up: only which CPUs are lazy.
+    /// Warm-up: only which CPUs are in lazy TLB mode.
     Lazy,
-    /// All but what requesters do at each line.
+    /// All except what requesters do at each line.
     All,
     /// All.
     Lines,
@@ -99,7 +98,7 @@ struct Record {
     lazy: Vec<usize>,
     /// Flushes that are open on each CPU.
     flushing: Vec<u32>,
-    /// Where the engine's per-CPU state lies: address, bytes of each CPU, CPUs.
+    /// Location of the engine's per-CPU state: address, bytes of each CPU, CPUs.
     state: (usize, usize, usize),
 }
 
@@ -129,7 +128,7 @@ thread_local! {
     static RECORD: RefCell<Record> = RefCell::default();
 }
 
-/// Notes what the running CPU does now. Free of charge in virtual time.
+/// Records an event of the running CPU. Free of charge in virtual time.
 #[inline]
 pub(crate) fn note(what: impl FnOnce() -> What) {
     if LEVEL.get() != Level::Off {
@@ -171,7 +170,7 @@ fn keep_wait(since: u64) {
     });
 }
 
-/// The running CPU writes, or is about to write, to the word at `address`: a request, if that is in the state of
+/// The running CPU writes, or is about to write, to the word at `address`: a request, if that word is in the state of
 /// another CPU.
 #[inline]
 pub(crate) fn writes_to(address: usize) {
@@ -192,14 +191,14 @@ fn keep_request(address: usize) {
     });
 }
 
-/// Says where the engine's state of `cpus` CPUs lies, `each` bytes of each from `address` on.
+/// Sets the location of the engine's state of `cpus` CPUs, `each` bytes of each from `address` on.
 pub(crate) fn engine_state(address: usize, each: usize, cpus: usize) {
     if LEVEL.get() != Level::Off {
         RECORD.with_borrow_mut(|record| record.state = (address, each, cpus));
     }
 }
 
-/// The warm-up is over: from here on all is kept.
+/// The warm-up is over: from here on all events are kept.
 pub(crate) fn window_opens() {
     if LEVEL.get() == Level::Lazy {
         LEVEL.set(Level::Lines);
@@ -213,7 +212,7 @@ pub(crate) fn window_opens() {
     }
 }
 
-/// Ends recording, however the run ended.
+/// Ends recording, also after a failed run.
 struct Recording;
 
 impl Drop for Recording {
@@ -223,7 +222,7 @@ impl Drop for Recording {
     }
 }
 
-/// Carries out `run` and returns, with its result, what every CPU did from the start, in order of time.
+/// Carries out `run` and returns, with its result, the events of every CPU from the start, in order of time.
 pub(crate) fn recorded<T>(model: &Model, run: impl FnOnce() -> T) -> (T, Vec<TimelineEvent>) {
     let recording = Recording;
     RECORD.take();
@@ -234,7 +233,7 @@ pub(crate) fn recorded<T>(model: &Model, run: impl FnOnce() -> T) -> (T, Vec<Tim
     (result, in_order(events, model))
 }
 
-/// The record, in order of time: CPUs run ahead of each other by less than what either can see.
+/// The record, in order of time: CPUs run ahead of each other by less than any CPU can observe.
 fn in_order(mut events: Vec<(usize, u64, What)>, model: &Model) -> Vec<TimelineEvent> {
     events.sort_by_key(|event| event.1);
     let ns = |ticks: u64| model.ns(ticks as f64 / machine::TICKS_PER_CYCLE as f64);
@@ -246,7 +245,7 @@ fn in_order(mut events: Vec<(usize, u64, What)>, model: &Model) -> Vec<TimelineE
     events.into_iter().map(event).collect()
 }
 
-/// Carries out `spec` and returns, with its result, what every CPU did in the measured window, in order of time.
+/// Carries out `spec` and returns, with its result, the events of every CPU in the measured window, in order of time.
 ///
 /// # Errors
 /// As [`run`].
@@ -267,12 +266,12 @@ pub struct Shootdown {
     pub sender: usize,
     /// When it entered the engine, virtual ns.
     pub begin: f64,
-    /// When it was told that the flush is complete, virtual ns.
+    /// When it learned that the flush is complete, virtual ns.
     pub end: f64,
-    /// Interrupts it sent: when, and the target CPU.
+    /// Interrupts it sent: time and target CPU.
     pub sent: Vec<(f64, Vec<usize>)>,
-    /// CPUs that it posted requests at, in the order in which it did, and when. Those to which an interrupt was under
-    /// way already are not among those it sent one.
+    /// CPUs at which it posted requests, in order, and when. A CPU that already had a pending interrupt is not sent
+    /// one.
     pub asked: Vec<(f64, usize)>,
     /// Broadcasts that it issued.
     pub broadcasts: usize,

@@ -1,17 +1,16 @@
-//! What one flush spent its time on, from the record of the CPU that flushes: pieces without a gap from its beginning
-//! to its end.
+//! The parts of one flush, from the record of the flushing CPU: contiguous pieces from its beginning to its end.
 //!
 //! Owns the order in which activities cover each other. Every moment belongs to one part, so that the parts add up to
 //! the whole.
 
 use super::{TimelineEvent, What};
 
-/// What a CPU does in a flush of its own.
+/// Activity of a CPU in its own flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Counts the request and reads which CPUs have the space loaded.
     Choose,
-    /// Posts the request at each target: their cache lines move here.
+    /// Posts the request at each target: their cache lines move.
     Post,
     /// Sends interrupts.
     Send,
@@ -21,40 +20,40 @@ pub enum Part {
     Broadcast,
     /// Waits for the hardware to carry out its broadcasts.
     Sync,
-    /// Invalidates its own TLB; while it waits also what others ask.
+    /// Invalidates its own TLB; during the wait also on requests of other CPUs.
     Invalidate,
     /// Work that is no part of the flush, while the targets answer.
     Meanwhile,
     /// Waits for the last answer.
     Wait,
-    /// Reads answers that are all there: their cache lines move here.
+    /// Reads answers that have all arrived: their cache lines move.
     Collect,
     /// Serves interrupts.
     Interrupted,
     /// Waits for a CPU of the host.
     Out,
-    /// What is left when it has invalidated and nobody is to be waited for.
+    /// The rest of the flush after its invalidation, without targets to wait for.
     Finish,
 }
 
 /// A stretch of a flush.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Piece {
-    /// What the CPU did.
+    /// The activity.
     pub part: Part,
-    /// From when, virtual ns since the run began.
+    /// Its start, virtual ns since the run began.
     pub from: f64,
-    /// Until when.
+    /// Its end.
     pub to: f64,
-    /// Time in it in which the CPU waited for cache lines, ns; 0 in handlers, which are not looked into.
+    /// Time in it in which the CPU waited for cache lines, ns; 0 in handlers, which are not examined.
     pub lines: f64,
 }
 
-/// Where a CPU stands in its flush.
+/// State of a CPU in its flush.
 struct State {
-    /// What it does when nothing covers it.
+    /// Its activity when no other covers it.
     base: Part,
-    /// Of what covers that, how many are open.
+    /// Number of open activities that cover it.
     out: bool,
     handlers: u32,
     meanwhile: bool,
@@ -107,7 +106,7 @@ impl State {
         }
     }
 
-    /// Its own part is done: unless somebody was asked, nothing much is left.
+    /// Its own part is done: without targets, only the rest remains.
     fn finish(&mut self) {
         if matches!(self.base, Part::Choose | Part::Broadcast) {
             self.base = Part::Finish;
@@ -156,7 +155,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// From where the last piece ends until `to` the CPU did `part`; what it does after the last answer is no waiting.
+    /// From the end of the last piece until `to` the CPU did `part`; after the last answer it no longer waits.
     fn until(&mut self, to: f64, part: Part, waits: bool, last_answer: Option<f64>) {
         match last_answer {
             Some(answer) if part == Part::Wait && answer <= self.at => self.add(to, Part::Collect, waits),

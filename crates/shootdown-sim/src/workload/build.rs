@@ -1,31 +1,30 @@
-//! `build`: a parallel compile of many small files. Each CPU works on jobs, one after the other; a job is a driver
+//! `build`: a parallel compile of many small files. Each CPU works on jobs, one after the other. A job is a driver
 //! process that starts a compiler and then an assembler and waits for each. One operation is a millisecond of the
 //! recorded CPU time computed: a job has 21 of them. Operations per second under a design over those under `ideal` are
 //! therefore the time of the build under `ideal` over its time under the design.
 //!
-//! **Provenance.** What the processes ask of translation coherence is taken from a recording of `make -j2` compiling C
-//! on Linux 6.18, two virtual CPUs of a Zen 5 host, by the example `flush_mix` (run it on
-//! `tests/data/cc_make_extract.txt` for one job of it). The whole recording: 24,057 events in 1.204 s, 2.292 s of CPU
-//! time, 317 processes ended, and per second of CPU time 7,204 flushes of the own space (90.4 % of one page, 2.4 % of
-//! everything), 1,128 switches, 86 migrations. Of the flushes 88.2 % were for spaces that had run on one CPU only, 11.5
-//! % had another CPU in the space's set, and 0.7 % interrupted one. [`DRIVER`], [`COMPILER`] and [`ASSEMBLER`] hold its
-//! figures per process. Of the migrations 93 were of jobs: 44 of a compiler and 4 of an assembler while they ran, and
-//! 45 of a driver, when it was woken by its last child, with no flush left to do; the others were of `make` and of
-//! kernel threads.
+//! **Provenance.** The flushes of the processes are taken from a recording of `make -j2` compiling C on Linux 6.18, two
+//! virtual CPUs of a Zen 5 host, by the example `flush_mix` (run it on `tests/data/cc_make_extract.txt` for one job of
+//! it). The whole recording: 24,057 events in 1.204 s, 2.292 s of CPU time, 317 processes ended, and per second of CPU
+//! time 7,204 flushes of the own space (90.4 % of one page, 2.4 % of everything), 1,128 switches, 86 migrations. Of the
+//! flushes 88.2 % were for spaces that had run on one CPU only, 11.5 % had another CPU in the space's set, and 0.7 %
+//! interrupted one. [`DRIVER`], [`COMPILER`] and [`ASSEMBLER`] hold its figures per process. Of the migrations 93 were
+//! of jobs: 44 of a compiler and 4 of an assembler while they ran, and 45 of a driver, when it was woken by its last
+//! child, with no flush left to do; the others were of `make` and of kernel threads.
 //!
-//! What an event of the recording was, a trace of flushes does not say; read here, from its size and place, as: two
-//! flushes at exec (the page with the arguments is moved and its table freed), single pages copied on write in a
-//! private file mapping (relocations, initialised data), `mprotect` of 2 and 4 pages (relocations made read-only),
-//! `munmap` of 10 and 20 pages, and one `munmap` beyond the flush ceiling by the assembler. Faults and unmaps that
-//! flush nothing are part of the compute time, and so is what the flushing ones cost there: simulating those adds 2 to
-//! 3 % to the time, under every design.
+//! A trace of flushes does not say what caused an event. The causes are inferred from size and place: two flushes at
+//! exec (the page with the arguments is moved and its table freed), single pages copied on write in a private file
+//! mapping (relocations, initialised data), `mprotect` of 2 and 4 pages (relocations made read-only), `munmap` of 10
+//! and 20 pages, and one `munmap` beyond the flush ceiling by the assembler. Faults and unmaps that flush nothing are
+//! part of the compute time, and so is the recorded cost of those that flush: simulating them adds 2 to 3 % to the
+//! time, under every design.
 //!
 //! The recorded `make` starts its children without copying its space (vfork), so that no flush of a fork is in the mix.
 //! Builds whose recipes go through a shell do fork: `workload.build.forks` says how many of a job's do.
 //!
-//! **Other machines.** A slower core needs longer for the same work, so that its flushes come more rarely. The compute
-//! time is multiplied by `workload.build.slowdown`; the kernel's costs are the machine model's own. The flushes per
-//! second of CPU time are then the recorded ones divided by it.
+//! **Other machines.** A slower core needs longer for the same work, so its flushes are less frequent. The compute time
+//! is multiplied by `workload.build.slowdown`; the kernel's costs are the machine model's own. The flushes per second
+//! of CPU time are then the recorded ones divided by it.
 
 use super::{Parameter, Parameters, Thread};
 use crate::hw::Access;
@@ -45,7 +44,7 @@ const SLOWDOWN: Parameter = Parameter {
     about: "times longer that a core computes than the recorded Zen 5 (a 2 GHz in-order core: assumed 3..8)",
 };
 
-/// Pages that the program goes back to between two flushes.
+/// Pages that the program touches again between two flushes.
 const WORKING_SET: Parameter = Parameter {
     path: "workload.build.working_set",
     default: 64.0,
@@ -81,7 +80,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[SLOWDOWN, WORKING_SET, FORKS, MIGR
 struct Program {
     /// CPU time, microseconds.
     cpu_us: f64,
-    /// Flushes of one page, the one of exec not counted.
+    /// Flushes of one page, except that of exec.
     single: f64,
     /// `mprotect` of 2 pages.
     protect_2: f64,
@@ -93,11 +92,11 @@ struct Program {
     unmap_20: f64,
     /// `munmap` of a range that is flushed whole.
     unmap_many: f64,
-    /// Switches to other tasks and back, those that starting and ending processes needs not counted.
+    /// Switches to other tasks and back, except those of starting and ending processes.
     naps: f64,
-    /// Share of a job's moves to another CPU.
+    /// Share of a job's migrations.
     moves: f64,
-    /// Whether it moves after all else that it does, or at any time.
+    /// Whether it migrates after all its other events, or at any time.
     moves_last: bool,
 }
 
@@ -146,7 +145,7 @@ const ASSEMBLER: Program = Program {
     moves_last: false,
 };
 
-// Where things are in a process, in pages from its base. Everything but exec's argument page shares one table.
+// Layout of a process, in pages from its base. Everything but exec's argument page shares one table.
 const WORKING: u64 = 0;
 const DATA: u64 = 256;
 const DATA_PAGES: u64 = 128;
@@ -161,7 +160,7 @@ const ARGUMENTS: u64 = 512;
 /// Bytes of each process.
 pub(super) const BYTES: u64 = 4 << 20;
 
-/// What a process does next, after a stretch of computing.
+/// The next step of a process, after a stretch of computing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Event {
     Write,
@@ -171,11 +170,11 @@ enum Event {
     Migrate,
 }
 
-/// What all CPUs share.
+/// State that all CPUs share.
 pub(crate) struct Commons<const W: usize> {
     /// The data of the programs, in the page cache.
     binary: Rc<File>,
-    /// Jobs on their way to another CPU.
+    /// Jobs that migrate to another CPU.
     moving: RefCell<VecDeque<Job<W>>>,
 }
 
@@ -188,7 +187,7 @@ impl<const W: usize> Commons<W> {
     }
 }
 
-/// A process that runs.
+/// A running process.
 struct Run<const W: usize> {
     process: Rc<Process<W>>,
     events: Vec<Event>,
@@ -208,7 +207,7 @@ struct Job<const W: usize> {
     children: usize,
 }
 
-/// Where a job stands after a step.
+/// State of a job after a step.
 #[derive(PartialEq)]
 enum Step {
     Going,
@@ -216,7 +215,7 @@ enum Step {
     Ended,
 }
 
-/// One CPU's work: random numbers of its own, so that every design is given the same.
+/// One CPU's work: it has its own random numbers, so that every design gets the same work.
 struct Worker<'t, const W: usize> {
     thread: &'t Thread<W>,
     commons: &'t Commons<W>,
@@ -251,7 +250,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>, commons: &Commons<W>) {
             Step::Ended => job = worker.next_job(job),
         }
     }
-    // What runs is left as it is; nothing stays loaded.
+    // Running processes are left as they are; no space stays loaded.
     thread.system.unload();
     commons.moving.borrow_mut().push_back(job);
 }
@@ -279,7 +278,7 @@ impl<const W: usize> Worker<'_, W> {
         mean as usize + usize::from(more)
     }
 
-    /// The driver of a new job, loaded and running. What starts it, `make`, is not simulated.
+    /// The driver of a new job, loaded and running. Its parent, `make`, is not simulated.
     fn begin(&mut self) -> Job<W> {
         Job {
             driver: self.start(&DRIVER),
@@ -332,7 +331,7 @@ impl<const W: usize> Worker<'_, W> {
         }
     }
 
-    /// A stretch of computing and what comes after it.
+    /// A stretch of computing and its next step.
     fn step(&mut self, job: &mut Job<W>) -> Step {
         let Job {
             driver,
@@ -382,7 +381,7 @@ impl<const W: usize> Worker<'_, W> {
         if self.about(self.forks / CHILDREN.len() as f64) == 0 {
             return self.start(program);
         }
-        // The copy writes some of what it shares with its parent before exec, and is gone with it.
+        // The copy writes some of the pages that it shares with its parent before exec, which drops it.
         let copy = self.system().fork(&driver.process);
         self.system().load(&copy);
         for page in 0..self.working_set.min(WRITES_AFTER_FORK) {
@@ -439,7 +438,7 @@ impl<const W: usize> Worker<'_, W> {
         }
     }
 
-    /// Leaves a job for another CPU and takes the one that waits longest; the first to leave one begins another.
+    /// Passes a job to another CPU and takes the one that waits longest; the first CPU to pass one begins another.
     fn exchange(&mut self, job: Job<W>) -> Job<W> {
         if self.thread.threads == 1 {
             return job;
@@ -471,7 +470,8 @@ const CHILDREN: [&Program; 2] = [&COMPILER, &ASSEMBLER];
 /// CPU time of a job, microseconds.
 const JOB_US: f64 = DRIVER.cpu_us + COMPILER.cpu_us + ASSEMBLER.cpu_us;
 
-/// More processes than one CPU starts in `ms` milliseconds: a job's three and two copies take at least half their time.
+/// Upper bound of the processes that one CPU starts in `ms` milliseconds: a job's three and two copies take at least
+/// half their time.
 pub(super) fn most_processes(ms: f64, parameters: &Parameters) -> usize {
     let jobs = ms * 1e3 / (0.5 * JOB_US * parameters.get(&SLOWDOWN));
     (5.0 * (jobs + 2.0)) as usize

@@ -1,20 +1,20 @@
-//! `context_switch`: every CPU goes to and fro between a thread of one process, the idle loop or a kernel thread (the
-//! space stays loaded, lazily), and now and then a thread of a second process. Each drops a page of the process that
-//! the others have loaded in one of many stretches of user code, so that flushes arrive while they are lazy. One
-//! operation is one switch to user code.
+//! `context_switch`: every CPU alternates between a thread of one process, the idle loop or a kernel thread (lazy TLB
+//! mode), and occasionally a thread of a second process. In one of many stretches of user code each drops a page of the
+//! process that the others have loaded, so that flushes arrive while they are in lazy TLB mode. One operation is one
+//! switch to user code.
 //!
-//! Every CPU drops in proportion to what it does, so an operation costs the same number of flushes, and of faults after
-//! them, under every design. Drops at a fixed rate by a few CPUs would not do: a design whose flushes are so slow that
-//! it falls behind that rate spares the other CPUs faults, and looks the better for it. And a drop is the rarer the
-//! more CPUs there are, since each of them faults once after it: else 128 CPUs do nothing but wait for the lock of the
-//! page table, and what a switch costs does not show.
+//! Every CPU drops in proportion to its operations, so an operation costs the same number of flushes, and of faults
+//! after them, under every design. Drops at a fixed rate by a few CPUs would not do: a design with slow flushes would
+//! fall behind that rate, spare the other CPUs faults, and look better for it. A drop is rarer the more CPUs there are,
+//! since each of them faults once after it. Otherwise 128 CPUs would only wait for the lock of the page table, and the
+//! cost of a switch would not show.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;
 use crate::machine;
 use crate::os::{PAGE, USER_BASE};
 
-/// How long a CPU stays lazy.
+/// How long a CPU stays in lazy TLB mode.
 const LAZY_NS: Parameter = Parameter {
     path: "workload.context_switch.lazy_ns",
     default: 2000.0,
@@ -56,7 +56,7 @@ const DROPS: Parameter = Parameter {
 
 pub(super) const PARAMETERS: &[Parameter] = &[LAZY_NS, OTHER, PAGES, DROPS];
 
-/// Processes in all.
+/// Number of processes.
 pub(super) const PROCESSES: usize = 2;
 
 /// Bytes of each process.

@@ -1,18 +1,18 @@
-//! `gup`: every thread pins eight pages of its own by lockless walks and unpins them, again and again; one operation is
-//! one such pin. The last threads may be made to free table pages instead, at a rate that can be turned up.
+//! `gup`: every thread repeatedly pins eight pages of its own by lockless walks and unpins them; one operation is one
+//! such pin. The last threads may free table pages instead, at a configurable rate.
 //!
 //! The shape is that of E5: 60 threads, 500,000 pins of 8 pages each, 1.489 s without tracking, which is 2.98 us for a
-//! pin. How the published program spends them is not said. Here a pin is a system call and, for each page, fixed work
+//! pin. The published program's breakdown is not known. Here a pin is a system call and, for each page, fixed work
 //! (`page_ns`), the table reads, the reference taken and the leaf read again; `page_ns` is fitted on that one row, on a
 //! 64-core machine of 2.7 GHz.
 //!
-//! How many pages share a walk is not said either, and decides what tracking costs: the published 3 % are 88 ns for a
-//! pin, and a full barrier takes 20 to 40 cycles. Eight walks of a page each come to that; one walk of eight pages does
-//! not. So `pages_per_walk` is 1 unless a run says otherwise: a reading of the published row, and not independent of
+//! The number of pages per walk is not published either, and determines the cost of tracking: the published 3 % are 88
+//! ns for a pin, and a full barrier takes 20 to 40 cycles. Eight walks of a page each match that; one walk of eight
+//! pages does not. So `pages_per_walk` is 1 by default. It is inferred from the published row, and not independent of
 //! it.
 //!
-//! Costs that the simulation takes from elsewhere: barrier, exchange, loads and stores are the machine model's;
-//! benches/walk.rs of the engine measures the same guards on a host, as a check.
+//! Costs from other sources: barrier, exchange, loads and stores are the machine model's; benches/walk.rs of the engine
+//! measures the same guards on a host, as a check.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;
@@ -164,7 +164,7 @@ fn free<const W: usize>(thread: &Thread<W>, freeing: usize) {
     let mut next_tick = machine::now() + machine::random_below(tick);
     while !machine::stop_requested() {
         machine::charge(due.saturating_sub(machine::now()));
-        // One that cannot keep up does not save its debt.
+        // A thread that cannot keep up does not accumulate a backlog.
         due = (due + period).max(machine::now());
         system.free_tables(process, base, tables);
         if machine::now() >= next_tick {

@@ -1,11 +1,10 @@
-//! `latency`: a mixed load on which distributions are looked at. A quarter of the threads, at least one, write and drop
-//! pages of their own and count each drop; the others spin in user code. Now and then a spinning thread's CPU keeps
-//! interrupts off for long, as firmware, a hypervisor or a debug console makes it, and whoever waits for its answer
-//! waits as long. Now and then a spinning thread keeps preemption off for a while itself, as other parts of a kernel
-//! do.
+//! `latency`: a mixed load for latency distributions. A quarter of the threads, at least one, write and drop pages of
+//! their own and count each drop; the others spin in user code. Occasionally a spinning thread's CPU keeps interrupts
+//! off for long, as firmware, a hypervisor or a debug console does, and initiators that wait for its answer wait as
+//! long. Occasionally a spinning thread keeps preemption off for a while, as other parts of a kernel do.
 //!
-//! On each CPU a bystander with real-time priority sleeps for a random time and wakes up: what it is late is the reason
-//! why kernels care.
+//! On each CPU a bystander with real-time priority sleeps for a random time and wakes up. Its wake-up delay is the
+//! figure that matters to real-time kernels.
 
 use super::Thread;
 use super::madvise_spin::SPIN;
@@ -17,16 +16,16 @@ use crate::os::{PAGE, USER_BASE};
 const REGION: u64 = 2 << 20;
 
 /// Shares of spinning threads' time slots that begin with interrupts off, and with preemption off. Assumed (sweep a
-/// tenth to ten times): what else E4's machine did is not known.
+/// tenth to ten times): the other load of E4's machine is not known.
 const MASKED_ONE_IN: u64 = 200_000;
 const PREEMPTION_OFF_ONE_IN: u64 = 2_000;
 
 /// Longest section with interrupts off, ns. Fitted on E4's 16.7 ms, the tail under waits that spin, which can only be
-/// as long as somebody does not answer ("tens of ms" at worst, it says).
+/// as long as the longest unanswered request ("tens of ms" at worst, it says).
 const MASKED_NS: f64 = 1.7e7;
 
-/// Longest section with preemption off that has nothing to do with invalidation, ns. Fitted on E4's 1.5 ms, the tail
-/// that is left when waits are preemptible.
+/// Longest section with preemption off unrelated to invalidation, ns. Fitted on E4's 1.5 ms, the tail that remains when
+/// waits are preemptible.
 const PREEMPTION_OFF_NS: f64 = 1.4e6;
 
 /// Mean sleep of a bystander, ns. Assumed (sweep 0.1 ms to 10 ms): cyclictest's default is 1 ms.

@@ -1,7 +1,7 @@
-//! `madvise_spin` (E4, E7): one thread writes a page and drops it (`MADV_DONTNEED`), again and again, and counts each;
-//! the other threads of the process spin in user code, so that every drop has to interrupt them all. Where the page is
-//! not written (`touch`), a drop finds nothing and flushes nothing: the call alone (E10). With `pages_per_call` a drop
-//! covers so many pages, and with `calls_per_flush` so many drops are made as one call and share one flush.
+//! `madvise_spin` (E4, E7): one thread repeatedly writes a page, drops it (`MADV_DONTNEED`), and counts. The other
+//! threads of the process spin in user code, so every drop has to interrupt them all. If the page is not written
+//! (`touch`), a drop finds nothing and flushes nothing: the call alone (E10). `pages_per_call` is the number of pages
+//! of a drop; `calls_per_flush` drops are made as one call and share one flush.
 
 use super::{Parameter, Parameters, Thread};
 use crate::hw::Access;
@@ -13,7 +13,7 @@ pub(super) fn bytes(parameters: &Parameters) -> u64 {
     parameters.count(&PAGES_PER_CALL) * parameters.count(&CALLS_PER_FLUSH) * PAGE
 }
 
-/// Cycles of spinning between two looks at the deadline. A thread can be preempted after each; a few microseconds, far
+/// Cycles of spinning between two checks of the deadline. A thread can be preempted after each; a few microseconds, far
 /// below a time slice.
 pub(super) const SPIN: u64 = 10_000;
 

@@ -1,13 +1,13 @@
 //! `madvise_stress` (E4): threads drop (`MADV_DONTNEED`) random pages of one shared region and write them again; each
-//! drop counts. There may be more threads than CPUs: then they take turns. With `process_threads` they are spread over
-//! processes of so many threads, each process with a region of its own, as the workers of the published program.
+//! drop counts. There may be more threads than CPUs, which then take turns. With `process_threads` they are spread over
+//! processes of that many threads, each process with a region of its own, as the workers of the published program.
 
 use super::{Parameter, Parameters, Thread, processes_of};
 use crate::hw::Access;
 use crate::machine;
 use crate::os::{PAGE, USER_BASE};
 
-/// Bytes of the region. Ours: the published program's is not known.
+/// Bytes of the region. Assumed: the published program's is not known.
 pub(super) const REGION: u64 = 16 << 20;
 
 /// Threads of each process.

@@ -1,8 +1,8 @@
 //! `migrate`: the first thread moves pages of its process to other frames, in batches, while the others read them. One
 //! operation is one page moved.
 //!
-//! As Linux's `migrate_pages`: a batch of pages is taken out of the page table, all of it is flushed at once, each page
-//! is copied and mapped again; with batches of one page each is flushed by itself, as before Linux 6.3. The others
+//! Like Linux's `migrate_pages`: a batch of pages is taken out of the page table, all of it is flushed at once, each
+//! page is copied and mapped again; with batches of one page each is flushed by itself, as before Linux 6.3. The others
 //! begin to read when the pages have been written once.
 
 use super::{Parameter, Thread};
@@ -22,7 +22,7 @@ const BATCH: Parameter = Parameter {
     about: "pages that share a flush (Linux's NR_MAX_BATCHED_MIGRATION: 512)",
 };
 
-/// What a page takes beside its flush and its faults.
+/// Time of a page apart from its flush and its faults.
 const PAGE_NS: Parameter = Parameter {
     path: "workload.migrate.page_ns",
     default: 1500.0,
@@ -40,7 +40,7 @@ const PAGES: u64 = 2048;
 /// Bytes of the region.
 pub(super) const REGION: u64 = PAGES * PAGE;
 
-/// Pages that a reader looks at between two looks at the clock.
+/// Pages that a reader touches between two checks of the clock.
 const READS: u64 = 16;
 
 /// Whether the pages have been written.

@@ -1,19 +1,18 @@
-//! `mmap_churn`: each thread maps a private region of 16 pages, writes each, unmaps it, and counts one: what a program
-//! does whose allocator gives large blocks back at once.
+//! `mmap_churn`: each thread maps a private region of 16 pages, writes each, unmaps it, and counts one. Programs whose
+//! allocator returns large blocks at once do this.
 //!
 //! The kernel chooses the address: the first of some places that is free, so that places in quarantine are passed over.
-//! With `pages_per_call` a region has so many pages; with `calls_per_flush` so many regions are mapped and written,
-//! then unmapped in one call with one flush. A region is one operation.
+//! `pages_per_call` is the number of pages of a region; `calls_per_flush` regions are mapped and written, then unmapped
+//! in one call with one flush. A region is one operation.
 //!
-//! A page beside them stays mapped under each table, as a program's other memory does, so that unmapping frees no
-//! table.
+//! Another page stays mapped under each table, as a program's other memory does, so that unmapping frees no table.
 
 use super::{Parameter, Parameters, Thread};
 use crate::hw::Access;
 use crate::machine;
 use crate::os::{PAGE, USER_BASE};
 
-/// Bytes that one lowest-level table maps.
+/// The span of a lowest-level table, bytes.
 const TABLE: u64 = 2 << 20;
 
 /// Pages of one mapping.
@@ -38,7 +37,7 @@ const CALLS_PER_FLUSH: Parameter = Parameter {
 
 pub(super) const PARAMETERS: &[Parameter] = &[PAGES_PER_CALL, CALLS_PER_FLUSH];
 
-/// Tables of each thread, at least: enough places for all that it unmaps in three ticks.
+/// Tables of each thread, at least: enough places for all regions that it unmaps in three ticks.
 const TABLES: u64 = 4;
 
 /// Bytes of one mapping.
@@ -46,8 +45,8 @@ fn region(parameters: &Parameters) -> u64 {
     parameters.count(&PAGES_PER_CALL) * PAGE
 }
 
-/// Bytes of address space of each thread: room for all regions that it has at once, beside the page under each table
-/// that stays mapped.
+/// Bytes of address space of each thread: room for all regions that it has at once, in addition to the page that stays
+/// mapped under each table.
 pub(super) fn span(parameters: &Parameters) -> u64 {
     let places = TABLE / region(parameters) - 1;
     TABLES.max(parameters.count(&CALLS_PER_FLUSH).div_ceil(places)) * TABLE

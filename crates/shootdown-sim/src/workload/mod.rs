@@ -1,4 +1,4 @@
-//! Workloads: what the simulated threads do.
+//! Workloads: the programs of the simulated threads.
 //!
 //! Each is a function that one thread runs until the machine's deadline; it counts finished operations.
 
@@ -28,7 +28,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What the threads of a workload share, apart from processes.
+/// State that the threads of a workload share, apart from processes.
 pub(crate) enum Commons<const W: usize> {
     /// Nothing.
     Nothing,
@@ -40,14 +40,14 @@ pub(crate) enum Commons<const W: usize> {
     Migrate(migrate::Commons),
 }
 
-/// What a thread of a workload gets.
+/// Arguments of a thread of a workload.
 pub(crate) struct Thread<const W: usize> {
     pub system: Rc<System<W>>,
-    /// The process that it is a thread of.
+    /// Its process.
     pub process: Rc<Process<W>>,
     /// All processes that the run began with.
     pub processes: Rc<[Rc<Process<W>>]>,
-    /// What else all threads share.
+    /// Other state that all threads share.
     pub commons: Rc<Commons<W>>,
     /// The machine.
     pub model: Arc<Model>,
@@ -64,13 +64,13 @@ pub(crate) struct Thread<const W: usize> {
 }
 
 impl<const W: usize> Thread<W> {
-    /// So many operations are finished.
+    /// Counts finished operations.
     fn count(&self, operations: u64) {
         self.operations.set(self.operations.get() + operations);
     }
 }
 
-/// Processes that `threads` threads take when each has `each` of them; 0: all are in one.
+/// Number of processes for `threads` threads when each has `each` of them; 0: all are in one.
 fn processes_of(each: u64, threads: usize) -> usize {
     match each as usize {
         0 => 1,
@@ -101,22 +101,22 @@ pub enum Workload {
     ContextSwitch,
     /// One page written and dropped, while the other threads spin.
     MadviseSpin,
-    /// Random pages of a shared region dropped, by more threads than there are CPUs if need be.
+    /// Random pages of a shared region dropped, by more threads than there are CPUs if necessary.
     MadviseStress,
     /// A mixed load for distributions.
     Latency,
     /// Small private regions, mapped, written and unmapped.
     MmapChurn,
-    /// Chunks of each thread's heap, written and given back.
+    /// Chunks of each thread's heap, written and returned.
     MallocChurn,
-    /// Pages that all have read, unmapped by one.
+    /// Pages that all threads have read, unmapped by one.
     UnmapShared,
     /// Pages that move to other frames.
     Migrate,
 }
 
 impl Workload {
-    /// All, with their names and a line about each.
+    /// All, with their names and one-line descriptions.
     pub const ALL: [(&'static str, Workload, &'static str); 16] = [
         (
             "tlb_flush2",
@@ -256,7 +256,7 @@ impl Workload {
             Workload::TlbFlush2 => tlb_flush2::processes(threads, parameters),
             Workload::MadviseStress => madvise_stress::processes(threads, parameters),
             Workload::MprotectAll | Workload::Reclaim => threads,
-            // Makes its own; a thread begins in one that does nothing.
+            // It makes its own processes; a thread begins in one that does nothing.
             Workload::Build => 1,
             Workload::ContextSwitch => context_switch::PROCESSES,
         }
@@ -270,7 +270,7 @@ impl Workload {
         }
     }
 
-    /// More processes than one thread makes in `ms` virtual milliseconds.
+    /// Upper bound of the processes that one thread makes in `ms` virtual milliseconds.
     pub(crate) fn processes_made(self, ms: f64, parameters: &Parameters) -> usize {
         match self {
             Workload::Build => build::most_processes(ms, parameters),
@@ -301,7 +301,7 @@ impl Workload {
         }
     }
 
-    /// What its threads share.
+    /// State that its threads share.
     pub(crate) fn commons<const W: usize>(self, system: &System<W>) -> Commons<W> {
         match self {
             Workload::Build => Commons::Build(build::Commons::new(system)),
@@ -311,7 +311,7 @@ impl Workload {
         }
     }
 
-    /// How many times longer than others it is measured, so that there is something to count.
+    /// Factor on the length of its measurement, so that it has enough operations.
     pub(crate) fn patience(self) -> f64 {
         match self {
             Workload::Build => 10.0,
@@ -327,12 +327,12 @@ impl Workload {
         )
     }
 
-    /// What a real-time thread on each CPU does, if the workload has them.
+    /// The program of a real-time thread on each CPU, if the workload has them.
     pub(crate) fn bystander<const W: usize>(self) -> Option<fn(&Thread<W>)> {
         (self == Workload::Latency).then_some(latency::bystander)
     }
 
-    /// What one thread does.
+    /// The program of one thread.
     pub(crate) fn run<const W: usize>(self, thread: &Thread<W>) {
         match self {
             Workload::TlbFlush2 => tlb_flush2::run(thread),

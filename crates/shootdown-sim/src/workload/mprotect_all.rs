@@ -1,11 +1,11 @@
-//! `mprotect_all`: every CPU runs a single-threaded process of its own, which takes the write permission of a private
-//! range away and gives it back, again and again. One operation is one such pair: two `mprotect` calls.
+//! `mprotect_all`: every CPU runs a single-threaded process of its own, which repeatedly removes the write permission
+//! of a private range and restores it. One operation is one such pair: two `mprotect` calls.
 //!
-//! Nothing is shared: whatever an invalidation costs other CPUs here is the price of telling those that need not know.
+//! Nothing is shared: any cost of an invalidation for other CPUs is overhead.
 //!
-//! The published text (E9) says no more than that all 32 CPUs run `mprotect` at once, and two times. Left open, and
-//! chosen here: that each CPU has a process of its own, how long the range is and how many of its pages are resident,
-//! and whether the range is touched in between.
+//! The published text (E9) says only that all 32 CPUs run `mprotect` at once, and gives two times. Assumed here: each
+//! CPU has a process of its own, the length of the range, the number of resident pages, and whether the range is
+//! touched in between.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;
@@ -22,7 +22,7 @@ const PAGES: Parameter = Parameter {
     about: "pages of the range, all resident (1: the most invalidations for the work around them)",
 };
 
-/// Writes of each page between giving the permission back and taking it away again.
+/// Writes of each page between restoring the permission and removing it again.
 const TOUCHES: Parameter = Parameter {
     path: "workload.mprotect_all.touches",
     default: 1.0,

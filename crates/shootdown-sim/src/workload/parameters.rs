@@ -1,7 +1,7 @@
 //! Numbers of a workload that a run may change: `workload.NAME.PARAMETER`.
 //!
 //! Owns the declaration of a parameter, the values that a run was given and their check; settings of the design come
-//! with them. What the numbers mean and why they are what they are is said where each workload declares them.
+//! with them. Each workload documents its own parameters.
 
 use super::Workload;
 use crate::design::{PREFIX as DESIGN_PREFIX, Settings};
@@ -12,7 +12,7 @@ use crate::numeral::written;
 pub struct Parameter {
     /// Dotted path, `workload.NAME.PARAMETER`.
     pub path: &'static str,
-    /// Value unless the run says otherwise.
+    /// Default value.
     pub default: f64,
     /// Smallest value accepted.
     pub least: f64,
@@ -20,11 +20,11 @@ pub struct Parameter {
     pub most: f64,
     /// Whether only whole numbers are accepted.
     pub whole: bool,
-    /// One line about it, unit included.
+    /// One-line description, unit included.
     pub about: &'static str,
 }
 
-/// What every path of a workload parameter begins with; nothing in a machine model does.
+/// Prefix of every workload parameter's path; no path of a machine model has it.
 pub const PREFIX: &str = "workload.";
 
 /// Values given to parameters of workloads and to axes of designs; those not given have their defaults.
@@ -35,10 +35,10 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The same with the parameter at `path` set to `value`, in place of an earlier value.
+    /// The same with the parameter at `path` set to `value`; an earlier value is replaced.
     ///
     /// # Errors
-    /// When there is no such parameter, naming those of its workload, or the value is outside its bounds.
+    /// When there is no such parameter, with those of its workload, or the value is outside its bounds.
     pub fn with(&self, path: &str, value: f64) -> Result<Parameters, String> {
         if path.starts_with(DESIGN_PREFIX) {
             return self.with_setting(path, &written(value));
@@ -62,10 +62,10 @@ impl Parameters {
         Ok(given)
     }
 
-    /// The same with the axis of the design at `path` set to what `text` says, in place of an earlier value.
+    /// The same with the axis of the design at `path` set to `text`; an earlier value is replaced.
     ///
     /// # Errors
-    /// When there is no such axis, naming all, or it does not take the value, naming those that it takes.
+    /// When there is no such axis, with all axes, or it does not take the value, with those that it takes.
     pub fn with_setting(&self, path: &str, text: &str) -> Result<Parameters, String> {
         Ok(Parameters {
             design: self.design.with(path, text)?,
@@ -97,7 +97,7 @@ impl Parameters {
     /// Checks that every value given is for `workload`.
     ///
     /// # Errors
-    /// Naming the first that is not, and the parameters that the workload has.
+    /// With the first that is not, and the workload's parameters.
     pub(crate) fn check_for(&self, workload: Workload) -> Result<(), String> {
         let own = workload.parameters();
         match self

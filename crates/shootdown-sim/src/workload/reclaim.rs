@@ -1,6 +1,6 @@
 //! `reclaim`: memory is short. Every CPU but the reclaiming ones runs a process of its own that writes random pages of
-//! its region; reclaiming CPUs (kernel threads) take pages here and there from all of them and flush each batch at
-//! once. One operation is one page taken. With a single thread, that CPU does both in turn.
+//! its region. Reclaiming CPUs (kernel threads) take single pages from all of them and flush each batch at once. One
+//! operation is one page taken. With a single thread, that CPU does both in turn.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;
@@ -44,7 +44,7 @@ pub(super) fn bytes(parameters: &super::Parameters) -> u64 {
     parameters.count(&PAGES) * PAGE
 }
 
-/// Pages that a process writes between two looks at the clock.
+/// Pages that a process writes between two checks of the clock.
 const WRITES: u64 = 16;
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
@@ -59,7 +59,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         }
     };
     let reclaim = |from: usize| {
-        // Finding them: at least a cycle, so that a CPU that finds nothing does not stand still in time.
+        // The search costs at least a cycle, so that a CPU that finds no page still spends time.
         machine::charge(1 + batch * system.costs.unmap_entry);
         let among = (thread.processes.len() - from) as u64;
         let victims: Vec<_> = (0..batch)

@@ -1,14 +1,14 @@
 //! `tlb_flush2`: each thread maps a private 1 MiB anonymous region; for each 4 KiB page it writes a byte (fault), drops
 //! the page, reads it back as zero (fault) and counts one; after 256 pages it unmaps the region and maps it again.
 //!
-//! Regions lie next to each other, as `mmap` places them, so two share each lowest-level table. The threads start at
-//! random pages: left alone long enough they drift apart, and a short run should not show them unmapping in step.
+//! Regions are adjacent, as `mmap` places them, so two share each lowest-level table. The threads start at random
+//! pages: over a long run they drift apart, and a short run should not have them unmap in step.
 //!
-//! With `pages_per_call` one `madvise` drops so many pages, and with `calls_per_flush` so many of these calls are made
+//! With `pages_per_call` one `madvise` drops that many pages. With `calls_per_flush` that many of these calls are made
 //! as one (Linux's `process_madvise` with a vector) and share one flush: all pages are written, dropped, and read back.
-//! A page is one operation, however many share a call.
+//! A page is one operation, in either case.
 //!
-//! With `process_threads` they are spread over processes of so many threads (E10: two of one thread each, which never
+//! With `process_threads` they are spread over processes of that many threads (E10: two of one thread each, which never
 //! interrupt each other).
 
 use super::{Parameter, Parameters, Thread, processes_of};
@@ -65,7 +65,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     run_on(thread, |base| thread.system.map(&thread.process, base, REGION));
 }
 
-/// The loop, on whatever `map` maps at the address it is given.
+/// The loop, on the region that `map` maps at the given address.
 pub(super) fn run_on<const W: usize>(thread: &Thread<W>, map: impl Fn(u64)) {
     let (system, process) = (&*thread.system, &*thread.process);
     // Threads are spread over the processes in turn.

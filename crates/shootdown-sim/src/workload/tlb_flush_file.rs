@@ -1,22 +1,21 @@
 //! `tlb_flush1` and `tlb_flush3`: the loop of `tlb_flush2` on 1 MiB of a file of each thread's own, mapped privately or
 //! shared; the file is in the page cache, so that nothing is read from a disk.
 //!
-//! Measured (E10): 1.9 interrupts per loop with two threads, where anonymous memory takes 0.99. The second one, as
-//! modelled:
-//! the read fault after the drop maps the cached pages around it too (16, Linux's fault-around), so that in 15 of 16
-//! loops the page is already there, read-only, when it is written. Privately that write copies it, and the old
-//! translation must go everywhere before the copy is used. Shared, the first write is noticed so that the page can be
-//! marked dirty, and the write-protected entry is flushed when it becomes writable; x86 Linux leaves that flush out in
-//! its own code: `workload.tlb_flush3.notify_flushes` turns it off. 15/16 + 1 = 1.94.
+//! Measured (E10): 1.9 interrupts per loop with two threads, where anonymous memory takes 0.99. The second one is
+//! modelled as follows. The read fault after the drop also maps the cached pages around it (16, Linux's fault-around).
+//! So in 15 of 16 loops the page is already mapped, read-only, when it is written. In a private mapping that write
+//! copies it, and the old translation must be gone everywhere before the copy is used. In a shared mapping, the first
+//! write is noticed so that the page can be marked dirty, and the write-protected entry is flushed when it becomes
+//! writable. x86 Linux omits that flush: `workload.tlb_flush3.notify_flushes` turns it off. 15/16 + 1 = 1.94.
 //!
-//! What may make up for it in the measurement: a dirty page of a file is flushed before its table's lock is released
-//! (`zap_pte_range`, `force_flush`), and again at the end of the call if another thread of the process is in one too
-//! (`tlb_finish_mmu`, `mm_tlb_flush_nested`), which interrupts make likely. One thread alone would then flush once.
+//! A possible source of the second flush in the measurement: a dirty page of a file is flushed before its table's lock
+//! is released (`zap_pte_range`, `force_flush`), and again at the end of the call if another thread of the process is
+//! in one too (`tlb_finish_mmu`, `mm_tlb_flush_nested`), which interrupts make likely. One thread alone would then
+//! flush once.
 //!
-//! will-it-scale's file has 128 MiB, and its loop unmaps once in 32,768 pages, not once in 256; in its first pass over
-//! the file no page beyond the loop's own is cached yet, so that a loop flushes once. Neither changes the rate of many
-//! passes: an unmap is one flush more in 256 loops. In its process mode each process has a file of its own:
-//! `process_threads` 1.
+//! will-it-scale's file has 128 MiB, and its loop unmaps once in 32,768 pages, not once in 256. In its first pass over
+//! the file only the loop's own pages are cached, so a loop flushes once. Neither changes the rate over many passes: an
+//! unmap is one flush more in 256 loops. In its process mode each process has a file of its own: `process_threads` 1.
 
 use super::{Parameter, Parameters, Thread, processes_of, tlb_flush2};
 use crate::os::{Mapping, PAGE};

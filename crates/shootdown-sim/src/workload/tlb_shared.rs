@@ -1,6 +1,6 @@
 //! `tlb_shared`: one region for all threads. Every fourth thread, from the first, writes random pages and drops them,
-//! now and then a run of pages that is beyond the flush ceiling, and counts each; the others read and sometimes write
-//! random pages of the same region, so that they hold translations that the droppers withdraw.
+//! occasionally a run of pages beyond the flush ceiling, and counts each. The others read and sometimes write random
+//! pages of the same region, so that they hold translations that the droppers withdraw.
 
 use super::Thread;
 use crate::hw::Access;

@@ -1,8 +1,8 @@
-//! `unmap_shared`: one thread drops or unmaps pages that all other threads of the process have just read; what the call
-//! takes, over how many of them, is the distribution "call". One operation is one call.
+//! `unmap_shared`: one thread drops or unmaps pages that all other threads of the process have just read. The
+//! distribution "call" is the duration of the call, whose page count is a parameter. One operation is one call.
 //!
 //! In turns: the first thread maps and writes the pages, the others read each of them and wait spinning in user code,
-//! and the first makes the call. So LATR's microbenchmark has it (Kumar et al., ASPLOS 2018, figures 6 and 7).
+//! and the first makes the call. This follows LATR's microbenchmark (Kumar et al., ASPLOS 2018, figures 6 and 7).
 
 use super::{Parameter, Thread};
 use crate::hw::Access;
@@ -21,7 +21,7 @@ const PAGES: Parameter = Parameter {
     about: "pages that the call covers, all of which the others have read",
 };
 
-/// Which call it is.
+/// The call.
 const UNMAP: Parameter = Parameter {
     path: "workload.unmap_shared.unmap",
     default: 1.0,
@@ -38,7 +38,7 @@ pub(super) fn bytes(parameters: &super::Parameters) -> u64 {
     (parameters.count(&PAGES) + 1) * PAGE
 }
 
-/// Tells the threads which of them goes on.
+/// Tells the threads which of them continues.
 pub(crate) struct Commons {
     /// The round that the readers are in: its number, or the last.
     round: Shared<SimWord>,

@@ -1,7 +1,7 @@
-//! One simulated CPU that does what the recording says, when it says so.
+//! One simulated CPU that carries out its part of the recording at the recorded times.
 //!
-//! Between steps it runs user code, which touches pages now and then so that the oracle has something to check and a
-//! flush something to refill; or kernel code; or nothing. User code is given up first when the CPU is late.
+//! Between steps it runs user code, which occasionally touches pages so that the oracle has accesses to check and a
+//! flush has entries to refill; or kernel code; or idles. When the CPU is late it drops user code first.
 
 use super::HOT_PAGES;
 use super::feed::{Feed, Next};
@@ -19,17 +19,17 @@ use std::rc::Rc;
 /// User code touches a page at least so often, ns.
 const TOUCH_NS: f64 = 50_000.0;
 
-/// A stretch shorter than this, ns, is waited out and not computed.
+/// A stretch shorter than this, ns, is waited for instead of computed.
 const SHORT_NS: f64 = 2_000.0;
 
-/// A stretch of so many times [`SHORT_NS`] has time for a page fault more than the recorded program had.
+/// A stretch of this many times [`SHORT_NS`] has time for one page fault more than the recorded program had.
 const LEISURE: f64 = 4.0;
 
-/// Share of what is left that is computed at once: with a busy sibling that takes up to 1.5 times as long, and must not
-/// be too much.
+/// Share of the rest that is computed at once: with a busy sibling that takes up to 1.5 times as long, which must not
+/// overshoot.
 const AT_ONCE: f64 = 0.65;
 
-/// What all CPUs share.
+/// State that all CPUs share.
 pub(super) struct Shared<const W: usize> {
     pub system: Rc<System<W>>,
     pub feed: RefCell<Feed>,
@@ -39,17 +39,17 @@ pub(super) struct Shared<const W: usize> {
     pub victims: Rc<Victims>,
 }
 
-/// What the CPUs count themselves.
+/// Counts that the CPUs keep themselves.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Flushes asked for.
+    /// Flushes requested.
     pub requests: Cell<u64>,
     /// Root loads at switches that the recording lacks.
     pub roots_inferred: Cell<u64>,
-    /// Root loads and catching up at switches that it has, without and with a flush.
+    /// Root loads and catch-ups at recorded switches, without and with a flush.
     pub kept: Cell<u64>,
     pub flushed: Cell<u64>,
-    /// Longest time that a CPU was behind, ns.
+    /// Longest delay of a CPU, ns.
     pub latest_ns: Cell<u64>,
 }
 
@@ -109,7 +109,7 @@ impl<const W: usize> Cpu<W> {
         (machine::now() as f64 / self.shared.ghz) as u64
     }
 
-    /// Does whatever it does until then.
+    /// Carries out its steps until then.
     fn advance(&mut self, until_ns: u64) {
         let until = (until_ns as f64 * self.shared.ghz).ceil() as u64;
         match &self.runs {
@@ -122,7 +122,7 @@ impl<const W: usize> Cpu<W> {
                 }
                 let (mut taken, mut until) = (self.shared.system.taken_by_host(), until);
                 loop {
-                    // What the host has taken is still to be computed.
+                    // Time taken by the host is still to be computed.
                     let before = std::mem::replace(&mut taken, self.shared.system.taken_by_host());
                     until += taken - before;
                     let left = until.saturating_sub(machine::now()) as f64;
@@ -139,8 +139,8 @@ impl<const W: usize> Cpu<W> {
         }
     }
 
-    /// User code writes to one of the pages that are in use: a read would map the zero page, whose replacement is a
-    /// flush more.
+    /// User code writes to one of the pages in use. A read would map the zero page, whose replacement is an extra
+    /// flush.
     fn touch(&self, live: &Live<W>) {
         let page = machine::random_below(HOT_PAGES);
         self.shared
@@ -211,7 +211,7 @@ impl<const W: usize> Cpu<W> {
         self.touch(&live);
     }
 
-    /// Waits for that moment; time counts to `kind`. A virtual CPU that is idle leaves its CPU to others.
+    /// Waits for that moment; time counts to `kind`. An idle virtual CPU releases its host CPU.
     fn rest(&self, until: u64, kind: Category) {
         let outer = category::enter(kind);
         let cpu = machine::cpu();

@@ -1,27 +1,27 @@
-//! Steps on their way to the CPUs: read when the first CPU needs to know, kept until the last has done them.
+//! Steps on their way to the CPUs: read when the first CPU needs them, kept until the last has done them.
 //!
-//! Bounds memory: nobody reads further ahead than [`AHEAD_NS`]. A CPU that falls behind the recording by more than
-//! [`SLACK_NS`], because invalidation takes longer than it took there, delays the whole program by the rest: from then
-//! on everything is that much later. So queues stay short, and CPUs stay together.
+//! Bounds memory: no CPU reads further ahead than [`AHEAD_NS`]. A CPU that falls behind the recording by more than
+//! [`SLACK_NS`], because invalidation takes longer than in the recording, delays the whole program by the excess: all
+//! later steps move by that much. So queues stay short, and CPUs stay together.
 
 use super::place::{Placer, Scale};
 use shootdown_trace::program::{Action, Step};
 use std::collections::VecDeque;
 
-/// How far ahead of the CPU that asks steps are read, ns.
+/// How far ahead of the reading CPU steps are read, ns.
 const AHEAD_NS: u64 = 1_000_000;
 
-/// How late a CPU may be before everything is put off, ns.
+/// How late a CPU may be before the program is delayed, ns.
 pub const SLACK_NS: u64 = 1_000_000;
 
-/// What a CPU is to do next.
+/// The next action of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// This, at that time, ns.
+    /// This step, at that time, ns.
     Do { at_ns: u64, copy: u32, action: Action },
     /// Nothing before that time.
     Nothing { until_ns: u64 },
-    /// Nothing any more.
+    /// The end.
     End,
 }
 
@@ -31,10 +31,10 @@ pub(super) struct Feed {
     queues: Vec<VecDeque<(u64, u32, Action)>>,
     /// Moment of the first step in the recording.
     first_ns: Option<u64>,
-    /// Moment, from the first, up to which everything has been read.
+    /// Moment, from the first, up to which steps have been read.
     read_ns: u64,
     ended: bool,
-    /// By how much everything is later by now, ns.
+    /// Delay of the program so far, ns.
     put_off_ns: u64,
     /// Most steps waiting at the same time.
     most_waiting: usize,
@@ -56,7 +56,7 @@ impl Feed {
         }
     }
 
-    /// What `cpu`, whose time is `now_ns`, does next.
+    /// The next action of `cpu`, whose time is `now_ns`.
     pub fn next(&mut self, cpu: usize, now_ns: u64) -> Next {
         let delay = self.placer.delay(cpu);
         loop {
@@ -69,7 +69,7 @@ impl Feed {
             }
             let until_ns = self.read_ns + delay + self.put_off_ns;
             if self.ended {
-                // Until the end of the recording it goes on with what it does: others may still ask it.
+                // Until the end of the recording it continues its activity: other CPUs may still send requests to it.
                 return if now_ns + 1 < until_ns {
                     Next::Nothing { until_ns }
                 } else {
@@ -98,7 +98,7 @@ impl Feed {
         self.most_waiting = self.most_waiting.max(self.waiting);
     }
 
-    /// By how much the program takes longer than its recording, ns.
+    /// How much longer the program takes than its recording, ns.
     pub fn put_off_ns(&self) -> u64 {
         self.put_off_ns
     }
@@ -132,7 +132,7 @@ mod tests {
         assert!(feed.most_waiting() < 20, "{}", feed.most_waiting());
     }
 
-    /// Another CPU may still ask it for a flush.
+    /// Another CPU may still request a flush from it.
     #[test]
     fn a_cpu_without_steps_left_stays_until_the_recording_ends() {
         let mut feed = feed(vec![(0, 0), (900_000, 1)]);

@@ -1,10 +1,9 @@
 //! `trace:FILE`: a recorded program, replayed on the simulated machine with the real engine.
 //!
-//! The recording says which threads of which spaces ran where and when, who was idle, and which flushes were asked for;
-//! what becomes of these is the engine's business. Time between steps passes as recorded; what the machine, the
-//! simulated kernel and the engine need is taken from it, and puts the program off when it is not enough (see
-//! `feed.rs`). Owns no recording: steps come one after another, and memory grows with the live spaces and threads, not
-//! with their number.
+//! The recording gives the threads of each space, where and when they ran, idle times, and the requested flushes. The
+//! engine decides how each flush is carried out. Time between steps passes as recorded. The machine, the simulated
+//! kernel and the engine use that time, and delay the program when it is not enough (see `feed.rs`). Steps are
+//! streamed: memory grows with the live spaces and threads, not with the length of the recording.
 
 mod cpu;
 mod feed;
@@ -46,7 +45,7 @@ const HOT_PAGES: u64 = 4;
 /// Spaces that may live at the same time.
 const MOST_LIVE: usize = 4096;
 
-/// What to replay on what.
+/// The recording, the machine and the design of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplaySpec {
     /// Machine model.
@@ -57,18 +56,18 @@ pub struct ReplaySpec {
     pub settings: Settings,
     /// Seed: the same gives the same result.
     pub seed: u64,
-    /// How the program is put on the machine's CPUs.
+    /// How the program is scaled to the machine's CPUs.
     pub scale: Scale,
     /// CPUs of the recording.
     pub recorded_cpus: usize,
 }
 
-/// What came out. Everything but `host_seconds` is a pure function of the [`ReplaySpec`] and the steps.
+/// The result. Everything but `host_seconds` is a pure function of the [`ReplaySpec`] and the steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplayResult {
-    /// Flushes that threads asked for.
+    /// Flushes that threads requested.
     pub requests: u64,
-    /// What the engine did.
+    /// The engine's counts.
     pub counts: EngineCounts,
     /// Interrupts sent.
     pub interrupts_sent: u64,
@@ -76,27 +75,27 @@ pub struct ReplayResult {
     pub interrupts_taken: u64,
     /// Virtual time that the program took, ns.
     pub virtual_ns: f64,
-    /// Time of all CPUs that the program was put on, ns.
+    /// Time of all CPUs that the program used, ns.
     pub cpu_ns: f64,
-    /// By how much invalidation put the program off, ns.
+    /// Delay of the program by invalidation, ns.
     pub put_off_ns: u64,
-    /// How far behind the recording a CPU was at most, ns.
+    /// Longest delay of a CPU behind the recording, ns.
     pub latest_ns: u64,
     /// CPU time that requesters spent on invalidation, waiting included, ns.
     pub requester_ns: f64,
-    /// CPU time that interrupts took from those that they hit, ns.
+    /// CPU time that interrupts took from the interrupted code, ns.
     pub victim_ns: f64,
-    /// What these interrupts hit.
+    /// The activities that these interrupts hit.
     pub hits: [(Hit, Hits); Hit::ALL.len()],
-    /// Interrupts sent, by CPU and thread that they hit, and by thread and system call that sent them.
+    /// Interrupts sent, by interrupted CPU and thread, and by sending thread and system call.
     pub victims: Interruptions,
     /// CPU time of catching up at switches, ns.
     pub switch_ns: f64,
     /// CPU time of user code, ns.
     pub user_ns: f64,
-    /// Where the time of the CPUs that the program was put on went: (category, share).
+    /// Time of the CPUs that the program used: (category, share).
     pub time_shares: Vec<(&'static str, f64)>,
-    /// From the call of a flush to its proof, those that reached other CPUs only.
+    /// From the call of a flush to its proof, only of those that reached other CPUs.
     pub shootdowns: Option<Quantiles>,
     /// Distributions.
     pub latencies: Vec<Latency>,
@@ -116,7 +115,7 @@ pub struct ReplayResult {
     pub events: u64,
     /// Most spaces that lived at the same time.
     pub most_spaces: usize,
-    /// Most steps that waited to be done at the same time.
+    /// Most steps that waited at the same time.
     pub most_waiting: usize,
     /// Host seconds (not deterministic).
     pub host_seconds: f64,
@@ -125,9 +124,9 @@ pub struct ReplayResult {
 /// Interrupts that hit one kind of CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hits {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// How long they took together, entry and exit included, ns.
+    /// Their total duration, entry and exit included, ns.
     pub ns: f64,
 }
 
@@ -147,7 +146,7 @@ pub struct Quantiles {
 /// Checks a specification.
 ///
 /// # Errors
-/// One line: what is wrong and the remedy.
+/// One line with the error and the remedy.
 pub fn validate(spec: &ReplaySpec) -> Result<(), String> {
     find_design(&spec.design)?.on(&spec.machine, &spec.settings)?;
     spec.machine.check_vcpus()?;
@@ -162,7 +161,7 @@ pub fn validate(spec: &ReplaySpec) -> Result<(), String> {
     Ok(())
 }
 
-/// Replays `steps`. `progress` is called now and then; returning `false` abandons the replay.
+/// Replays `steps`. `progress` is called occasionally; returning `false` abandons the replay.
 ///
 /// # Errors
 /// As [`validate`]; also when abandoned, and when the simulated kernel hangs.
@@ -180,7 +179,7 @@ pub fn replay(
     }
 }
 
-/// As [`replay`], and with `timeline` returns what every CPU did, in order of time, as far as memory is kept for it.
+/// As [`replay`], and with `timeline` returns the events of every CPU, in order of time, up to the memory limit.
 ///
 /// # Errors
 /// As [`replay`].
@@ -212,7 +211,7 @@ fn replay_sized<const W: usize>(
     let mut design = entry.on(model, &spec.settings)?;
     design.policy.walkers = Walkers::None;
     let mut config = machine_config(model, used, 0, spec.seed);
-    // Committed as it is used; ended spaces leave theirs to later ones.
+    // Committed when used; ended spaces leave theirs to later ones.
     config.arena_bytes += MOST_LIVE * (process_bytes(model, PAGES * crate::os::PAGE) + size_of::<Space<SimWorld, W>>());
     let mut machine = Machine::new(config);
     let system: Rc<System<W>> = System::new(
@@ -294,7 +293,7 @@ fn replay_sized<const W: usize>(
     })
 }
 
-/// Of the requests that went by interrupts or by broadcast.
+/// Of the requests by interrupts or by broadcast.
 fn quantiles(diary: &Diary) -> Option<Quantiles> {
     let mut times: Vec<f32> = diary.requests[1..]
         .iter()

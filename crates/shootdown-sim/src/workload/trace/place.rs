@@ -1,24 +1,24 @@
-//! Which simulated CPU does what a recorded CPU did: the rules of `--scale`.
+//! The mapping of recorded CPUs to simulated CPUs: the rules of `--scale`.
 
 use shootdown_trace::program::{Action, Step};
 use std::fmt;
 use std::str::FromStr;
 
-/// How a recorded program is put on a machine.
+/// How a recorded program is scaled to a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// So many copies, each with spaces and CPUs of its own: as many as the recording had. Copy `k` of `n` begins
-    /// `k / n` of [`STAGGER_NS`] later, so that they do not run in step.
+    /// That many copies, each with its own spaces and as many CPUs as the recording had. Copy `k` of `n` begins `k / n`
+    /// of [`STAGGER_NS`] later, so that they do not run in step.
     Copies(u32),
-    /// Each thread so many times, in the same space: what the program would be with as many times its threads. CPUs and
-    /// delays as for copies.
+    /// Each thread that many times, in the same space: the program with a multiple of its threads. CPUs and delays as
+    /// for copies.
     Threads(u32),
     /// Each thread has a CPU to itself, and that CPU is idle while the thread is not running. A new thread takes the
     /// CPU that has been idle for longest. Kernel threads are left out.
     Spread,
 }
 
-/// Over which time the beginnings of copies are spread, ns.
+/// Period over which the starts of copies are spread, ns.
 pub const STAGGER_NS: u64 = 10_000_000;
 
 impl Scale {
@@ -30,7 +30,7 @@ impl Scale {
         }
     }
 
-    /// Times that each step is done.
+    /// Number of times that each step is done.
     pub fn times(self) -> u64 {
         match self {
             Scale::Copies(n) | Scale::Threads(n) => u64::from(n),
@@ -68,7 +68,7 @@ impl FromStr for Scale {
     }
 }
 
-/// What one simulated CPU does, `after_ns` after the recorded moment.
+/// The steps of one simulated CPU, `after_ns` after the recorded moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Placed {
     pub cpu: usize,
@@ -77,13 +77,13 @@ pub(super) struct Placed {
     pub action: Action,
 }
 
-/// Puts steps on CPUs.
+/// Assigns steps to CPUs.
 #[derive(Debug)]
 pub(super) struct Placer {
     scale: Scale,
     recorded: usize,
     cpus: Vec<Own>,
-    /// Spread: where the thread that a recorded CPU runs has its CPU.
+    /// Spread: the CPU of the thread that a recorded CPU runs.
     homes: Vec<Option<usize>>,
     steps: u64,
 }
@@ -107,7 +107,7 @@ impl Placer {
         }
     }
 
-    /// How much later than the recording `cpu` does things, ns.
+    /// Delay of `cpu` behind the recording, ns.
     pub fn delay(&self, cpu: usize) -> u64 {
         match self.scale {
             Scale::Copies(n) | Scale::Threads(n) => (cpu / self.recorded) as u64 * STAGGER_NS / u64::from(n),
@@ -115,11 +115,11 @@ impl Placer {
         }
     }
 
-    /// Hands out who does what in place of `step`.
+    /// Distributes the work of `step` to simulated CPUs.
     pub fn place(&mut self, step: Step, mut sink: impl FnMut(Placed)) {
         let recorded = step.cpu as usize;
         if recorded >= self.recorded {
-            return; // a CPU that the recording's own header denies
+            return; // a CPU that the recording's own header excludes
         }
         if self.scale == Scale::Spread {
             return self.spread(recorded, step.action, &mut sink);
@@ -153,7 +153,7 @@ impl Placer {
                     self.rests(before, &mut at);
                 }
                 self.homes[recorded] = Some(home);
-                // A thread that is late to leave another CPU of the recording is at home already.
+                // A thread that is late to leave another CPU of the recording is already on its own CPU.
                 for other in self.homes.iter_mut().enumerate() {
                     if other.0 != recorded && *other.1 == Some(home) {
                         *other.1 = None;

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// A space and who is in it.
+/// A space and its CPUs and threads.
 pub(super) struct Live<const W: usize> {
     pub process: Rc<Process<W>>,
     key: (u32, u32),
@@ -16,12 +16,12 @@ pub(super) struct Live<const W: usize> {
     running: Cell<u32>,
     /// Copies of its threads that have not ended.
     left: Cell<u32>,
-    /// The page that is withdrawn next.
+    /// The page to withdraw next.
     next_page: Cell<u64>,
 }
 
 impl<const W: usize> Live<W> {
-    /// The page that is withdrawn next, and the range to flush with it: so many pages, or everything.
+    /// The page to withdraw next, and the range to flush with it: a number of pages, or everything.
     pub fn next_range(&self, pages: Option<u32>) -> (u64, Range) {
         let page = self.next_page.get();
         self.next_page.set((page + 1) % HOT_PAGES);
@@ -39,7 +39,7 @@ pub(super) struct Spaces<const W: usize> {
     system: Rc<System<W>>,
     scale: Scale,
     live: RefCell<HashMap<(u32, u32), Rc<Live<W>>>>,
-    /// Torn down, and perhaps still remembered by a CPU that had it loaded.
+    /// Torn down, but possibly still referenced by a CPU that had it loaded.
     ended: RefCell<Vec<Rc<Live<W>>>>,
     most: Cell<usize>,
 }
@@ -55,7 +55,7 @@ impl<const W: usize> Spaces<W> {
         }
     }
 
-    /// The space of that number, in that copy of the program; made if need be. On a CPU.
+    /// The space of that number, in that copy of the program; created if missing. On a CPU.
     pub fn get(&self, space: u32, copy: u32) -> Rc<Live<W>> {
         let (copy, left) = match self.scale {
             Scale::Threads(n) => (0, n),
@@ -93,7 +93,7 @@ impl<const W: usize> Spaces<W> {
         self.tear_down_if_over(live);
     }
 
-    /// One copy of its last thread has ended, on this CPU, which runs kernel code only by now.
+    /// One copy of its last thread has ended, on this CPU, which runs kernel code only.
     pub fn ends(&self, space: u32, copy: u32) {
         let live = self.get(space, copy);
         live.left.set(live.left.get().saturating_sub(1));
@@ -112,7 +112,7 @@ impl<const W: usize> Spaces<W> {
         }
     }
 
-    /// Gives back the memory of spaces that ended and that no CPU remembers any more.
+    /// Frees the memory of ended spaces that no CPU references any longer.
     fn give_back(&self) {
         let mut ended = self.ended.borrow_mut();
         let mut index = 0;

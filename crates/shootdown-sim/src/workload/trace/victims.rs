@@ -1,6 +1,6 @@
-//! Which CPUs and threads the interrupts of a replay hit, and which threads send them, by which system call.
+//! The CPUs and threads that the interrupts of a replay hit, and the threads and system calls that send them.
 //!
-//! Owns what each CPU is at, and the counts. Charges nothing.
+//! Owns the activity of each CPU, and the counts. Charges nothing.
 
 use shootdown_trace::Cause;
 use shootdown_trace::victims::{Interruption, Interruptions};
@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 struct At {
     /// The thread that it runs; 0 when idle, `None` in kernel code.
     thread: Cell<Option<u32>>,
-    /// The thread whose request it makes, and why.
+    /// The thread whose request it makes, and the reason.
     sends: Cell<Option<(u32, Cause)>>,
 }
 
@@ -47,8 +47,8 @@ impl Victims {
         at.sends.set(None);
     }
 
-    /// `cpu` sends an interrupt to `target`. What is not for a request of the program (its touching of pages, the end
-    /// of a space) has no recorded call.
+    /// `cpu` sends an interrupt to `target`. One that is not for a request of the program (its touching of pages, the
+    /// end of a space) has no recorded call.
     pub fn sends(&self, cpu: usize, target: usize) {
         let at = &self.cpus[cpu];
         let (sender, cause) = at.sends.get().unwrap_or((at.thread.get().unwrap_or(0), Cause::Other));
@@ -61,7 +61,7 @@ impl Victims {
         self.counts.borrow_mut().add(kind, false);
     }
 
-    /// What was counted.
+    /// The counts.
     pub fn take(&self) -> Interruptions {
         self.counts.take()
     }
