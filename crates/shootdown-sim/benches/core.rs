@@ -7,7 +7,7 @@ use shootdown_sim::machine::{self, Config, Machine, SimWord, Topology};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Instant;
 
-/// What one round of each CPU does.
+/// The operations of each CPU in one round.
 #[derive(Clone, Copy)]
 struct Mix {
     name: &'static str,
@@ -43,7 +43,7 @@ const MIXES: [Mix; 4] = [
     },
 ];
 
-/// Runs `mix`; returns charged operations and host seconds without the setting up.
+/// Runs `mix`; returns charged operations and host seconds, set-up excluded.
 fn run(cpus: usize, mix: Mix, cycles: u64) -> (u64, f64) {
     let mut machine = Machine::new(Config::new(Topology::regular(cpus, 2, 16, 36)));
     let hot = machine.alloc([SimWord::new(0)]);

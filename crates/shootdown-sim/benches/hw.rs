@@ -1,4 +1,4 @@
-//! Host time of the operations that a run is made of. Look at the ratios, and at what grows with the number of CPUs.
+//! Host time of the operations of a run. The ratios matter, and the growth with the number of CPUs.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use shootdown::Stride;

@@ -7,22 +7,21 @@
 //! cargo run --release -p shootdown-sim --example fit -- fabric  # one
 //! ```
 //!
-//! Starts from the priors below, which were written down before anything was fitted (docs/src/machines/priors.md).
-//! Moves one parameter at a time, never out of its stated range, until its row is met. Repeats this a few times,
-//! because every row depends on every parameter a little. Paste what the chosen hypothesis prints into
-//! `machines/milan-72.toml`.
+//! Starts from the priors below, which were recorded before any fitting (docs/src/machines/priors.md). Moves one
+//! parameter at a time, never out of its stated range, until its row is met. Repeats this a few times, because every
+//! row depends slightly on every parameter. Paste the output for the chosen hypothesis into `machines/milan-72.toml`.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{Parameters, RunSpec, run};
 use std::sync::Arc;
 
-/// What is held and what is fitted, on which row.
+/// A hypothesis: the held and the fitted parameters, and the row of each.
 struct Hypothesis {
     name: &'static str,
     about: &'static str,
-    /// Parameters held at something other than what the model file says.
+    /// Parameters held at a value other than the model file's.
     held: &'static [(&'static str, f64)],
-    /// Parameters that are so many times another one.
+    /// Parameters that are a multiple of another one.
     tied: &'static [(&'static str, f64, &'static str)],
     fitted: &'static [Fitted],
 }
@@ -33,7 +32,7 @@ struct Fitted {
     prior: f64,
     range: (f64, f64),
     row: (&'static str, usize, bool),
-    /// What part of the published rate is enough. Below 1 the parameter is a limit, and comes out as large as the row
+    /// The sufficient share of the published rate. Below 1 the parameter is a limit, and comes out as large as the row
     /// allows.
     enough: f64,
 }
@@ -64,14 +63,14 @@ const fn broadcast_interval(row: (&'static str, usize, bool)) -> Fitted {
 }
 
 /// Movements of the line of a call descriptor for each target: to the requester, which writes it; to the target, which
-/// reads it; its other copy withdrawn, when the target releases it; to the requester, which sees that.
+/// reads it; invalidation of its other copy, when the target releases it; to the requester, which sees the release.
 const MOVEMENTS: f64 = 4.0;
 
-/// The same, and two of a queue's lines that the published kernel moves for a target and this engine does not: there a
-/// slot of a queue is claimed by the pointer that goes into it.
+/// The same, and two lines of a queue that the published kernel moves for a target. This engine does not: the pointer
+/// that goes into a slot of its queue also claims the slot.
 const MOVEMENTS_AND_QUEUE: f64 = 6.0;
 
-/// What is fitted where line transfers decide what `ipi` costs, and the fabric is as slow as `broadcast` allows.
+/// Fitted parameters when line transfers decide the cost of `ipi`, and the fabric is as slow as `broadcast` allows.
 const BY_MOVEMENTS: [Fitted; 4] = [
     SLOWDOWN,
     transfer_socket(("ipi", 16, false)),
@@ -171,7 +170,7 @@ fn with(model: &Model, parameter: &str, value: f64) -> Model {
     model.with(parameter, value).expect("a parameter of the model")
 }
 
-/// The model with a parameter of a hypothesis replaced, and whatever is tied to it.
+/// The model with a parameter of a hypothesis replaced, and the parameters tied to it.
 fn set(model: &Model, hypothesis: &Hypothesis, parameter: &str, value: f64) -> Model {
     let tied = hypothesis.tied.iter().filter(|(_, _, to)| *to == parameter);
     tied.fold(with(model, parameter, value), |model, (tied, times, _)| {

@@ -1,5 +1,5 @@
-//! What a recorded program asks of translation coherence: flushes per second of CPU time by reason, how many pages they
-//! cover, how often processes begin, end, switch and migrate, and how many flushes concern more than one CPU.
+//! The flushes of a recorded program: per second of CPU time by reason, their page counts, how often processes begin,
+//! end, switch and migrate, and how many flushes concern more than one CPU.
 //!
 //! `zcat trace.txt.gz | cargo run --release -p shootdown-sim --example flush_mix` (or give a file). The input is the
 //! text of Linux's trace file with the events `tlb_flush`, `sched_switch` and `csd_queue_cpu`; other lines are counted
@@ -29,7 +29,7 @@ struct Kind {
     switches: u64,
 }
 
-/// Everything that was counted.
+/// All counts.
 #[derive(Debug, Default)]
 struct Mix {
     lines: u64,
@@ -46,7 +46,7 @@ struct Mix {
     migrations: u64,
     /// Requests that interrupted a CPU.
     interrupts: u64,
-    /// Flushes of spaces that had run on one CPU only by then.
+    /// Flushes of spaces that had run on one CPU only until then.
     one_cpu: u64,
 }
 
@@ -91,7 +91,7 @@ fn field<'a>(fields: &'a str, key: &str) -> Option<&'a str> {
 impl Mix {
     fn of(input: impl BufRead) -> std::io::Result<Mix> {
         let mut mix = Mix::default();
-        // What each CPU runs, and since when.
+        // The thread on each CPU, and since when.
         let mut running: HashMap<usize, (u32, f64)> = HashMap::new();
         let mut names: HashMap<u32, (String, u32)> = HashMap::new();
         let mut last_cpu: HashMap<u32, usize> = HashMap::new();
@@ -120,7 +120,7 @@ impl Mix {
                 }
                 cpus_of.entry(tgid).or_default().insert(line.cpu);
             }
-            // The time since the last line goes to whoever this line says was running.
+            // The time since the last line belongs to the thread that this line says was running.
             let (_, since) = running
                 .insert(line.cpu, (line.pid, line.us))
                 .unwrap_or((line.pid, line.us));
@@ -173,7 +173,7 @@ impl Mix {
         self.kinds.get_mut(command).expect("just made")
     }
 
-    /// Flushes of spaces that a program asked for.
+    /// Flushes of spaces that a program requested.
     fn flushes(&self) -> u64 {
         self.reasons[3]
     }

@@ -424,7 +424,7 @@ mod tests {
         let (measured, ..) = run(plan(20, 1000), 2, 50, 1000);
         assert!(!measured.warm);
         assert!((195..=215).contains(&measured.ops), "{}", measured.ops);
-        // Warm, but for every operation the next takes longer.
+        // Warm, but each operation takes longer than the one before.
         let mut config = Config::new(Topology {
             cpus: 1,
             core_of: vec![0],

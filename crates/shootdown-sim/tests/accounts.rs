@@ -1,4 +1,4 @@
-//! What is counted of a run: what interrupts hit, and which way requests went.
+//! Counts of a run: the activities that interrupts hit, and the method of each request.
 
 use shootdown::{Design, Policy, Targets, Walkers};
 use shootdown_sim::hw::{Access, Hw, HwConfig};
@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 type Sys = Rc<System<1>>;
 
-/// Length of a round, cycles: longer than anything that happens in one.
+/// Length of a round, cycles: longer than any operation in it.
 const ROUND: u64 = 40_000;
 
 /// Rounds in a run.
@@ -20,7 +20,7 @@ const IPI: Policy = Policy {
     ..Policy::IPI
 };
 
-/// Plays a script, which spawns what runs on each of `cpus` CPUs; what it leaves.
+/// Plays a script, which spawns a task on each of `cpus` CPUs; returns the counts.
 fn play(cpus: usize, design: impl Into<Design>, script: impl FnOnce(&Machine, &Sys)) -> Sys {
     let mut machine = Machine::new(Config::new(Topology::flat(cpus)));
     let hw = Hw::new(HwConfig {
@@ -43,10 +43,10 @@ fn until(at: u64) {
     machine::charge(at.saturating_sub(machine::now()));
 }
 
-/// CPU 0 flushes a page in each round, and interrupts everybody for it: CPU 1, which runs the same process, and CPUs 2
+/// CPU 0 flushes a page in each round, which interrupts all other CPUs: CPU 1, which runs the same process, and CPUs 2
 /// and 3, which run another.
 fn everybody_is_interrupted(machine: &Machine, system: &Sys) {
-    // The others' handlers begin now before CPU 1 has answered, now after it.
+    // The handlers of the others alternately begin before and after CPU 1 has answered.
     system.on_interrupt(|| {
         if machine::cpu() > 1 {
             machine::charge(machine::now() / ROUND * 20);
@@ -99,8 +99,8 @@ fn a_timer_does_not_hit_bystanders() {
     assert_eq!(hits.iter().sum::<u64>(), ROUNDS, "{hits:?}");
 }
 
-/// CPU 1 runs a process, then is lazy on it. CPU 0 makes a request of each kind that interrupts CPU 1, and behind each
-/// one of a process that no other CPU has seen.
+/// CPU 1 runs a process, then is in lazy TLB mode on it. CPU 0 makes a request of each kind that interrupts CPU 1, and
+/// after each a request of a process that no other CPU has seen.
 #[test]
 fn a_flush_goes_its_own_way_and_not_that_of_the_one_before() {
     const KINDS: u64 = 4;

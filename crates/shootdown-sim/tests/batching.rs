@@ -1,5 +1,4 @@
-//! Pages per call and calls per flush: workloads that take more than one page or call at a time really do, with as many
-//! flushes fewer.
+//! Pages per call and calls per flush: workloads that batch pages or calls make correspondingly fewer flushes.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use shootdown_sim::run::{Parameters, RunSpec, explain};
 /// Threads of each run: one requests, or all do, and the others are interrupted.
 const THREADS: usize = 4;
 
-/// What one run comes to: pages dropped per flush, and interrupts per flush.
+/// The result of one run: pages dropped per flush, and interrupts per flush.
 struct Batched {
     pages_per_flush: f64,
     interrupts_per_flush: f64,

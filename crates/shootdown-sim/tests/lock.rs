@@ -1,4 +1,4 @@
-//! The kernel's spinlock: nobody is kept waiting, nobody is let in twice, and releasing it is no barrier.
+//! The kernel's spinlock: no waiter starves, holders exclude each other, and releasing it is no barrier.
 
 use shootdown::Word;
 use shootdown_sim::machine::{self, Config, Machine, Outcome, Shared, SimWord, StoreBuffer, Topology};
@@ -17,7 +17,7 @@ fn machine(cpus: usize, seed: u64) -> Machine {
     })
 }
 
-/// So many free locks, for `cpus` CPUs.
+/// That many free locks, for `cpus` CPUs.
 fn locks(machine: &Machine, cpus: usize, count: usize) -> Vec<Rc<SpinLock>> {
     let nodes: Rc<[Shared<SimWord>]> = (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect();
     let preemption = Rc::new(Preemption::new(cpus, 2.0));
@@ -63,7 +63,7 @@ fn a_release_is_not_a_barrier() {
         let words = machine.alloc([0; 16].map(SimWord::new));
         let read = Rc::new(RefCell::new([1; 2]));
         for (cpu, lock) in locks.iter().enumerate() {
-            // A clone: a lock that goes takes what is buffered for it along.
+            // A clone: dropping a lock also drops its buffered stores.
             let (lock, words, read) = (lock.clone(), words.clone(), read.clone());
             machine.spawn(cpu, move || {
                 words[8 - 8 * cpu].load(Relaxed);

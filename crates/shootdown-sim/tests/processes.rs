@@ -1,5 +1,5 @@
-//! Workloads of several processes, under every design and the oracle; and what fork, copy-on-write and exit do to
-//! frames.
+//! Workloads of several processes, under every design and the oracle; and the effects of fork, copy-on-write and exit
+//! on frames.
 
 use shootdown::{Design, Order, Policy, Range, Targets};
 use shootdown_sim::hw::{Access, FrameKind, Hw, HwConfig, Privilege};
@@ -14,16 +14,16 @@ use std::sync::Arc;
 /// Parameters and their values.
 type Set = &'static [(&'static str, f64)];
 
-/// More cycles than an access takes that does not fault.
+/// More cycles than an access without a fault takes.
 const FAULT: u64 = 100_000;
 
-/// What a CPU of a script does.
+/// The script of a CPU.
 type Body = Box<dyn FnOnce(&Rc<System<1>>)>;
 
-/// What a thread of a process asks of the kernel.
+/// An operation of a process's thread in the kernel.
 type Call = fn(&System<1>, &Process<1>);
 
-/// Workloads, how long each runs, virtual milliseconds, and the numbers that make it do much in that time.
+/// Workloads, their lengths in virtual milliseconds, and parameters that make them busy in that time.
 const WORKLOADS: [(&str, f64, Set); 8] = [
     ("mprotect_all", 0.2, &[("workload.mprotect_all.pages", 3.0)]),
     ("tlb_flush1", 0.3, &[]),
@@ -76,7 +76,7 @@ fn result(workload: &str, design: &str, ms: f64, set: &[(&str, f64)]) -> RunResu
 }
 
 /// Nothing stale under a design that invalidates, and the one that does not is caught: even single-threaded processes
-/// free frames that their own CPU still has translations of.
+/// free frames while their own CPU still has translations of them.
 #[test]
 fn no_workload_sees_what_was_withdrawn() {
     for (workload, ms, set) in WORKLOADS {
@@ -213,7 +213,7 @@ fn a_forked_frame_is_copied_once_and_freed_with_its_last_reference() {
                 (FrameKind::Data, FrameKind::Data),
                 "the parent's remain"
             );
-            // The last one that has a frame writes it in place.
+            // The last owner of a frame writes it in place.
             system.load(&parent);
             system.touch(&parent, USER_BASE, Access::Write);
             system.touch(&parent, USER_BASE + PAGE, Access::Write);
@@ -228,7 +228,7 @@ fn a_forked_frame_is_copied_once_and_freed_with_its_last_reference() {
     );
 }
 
-/// The other way round: the parent ends first, its child keeps what they shared.
+/// The reverse: the parent ends first, and its child keeps the shared pages.
 #[test]
 fn a_child_outlives_its_parent() {
     play(
@@ -251,7 +251,7 @@ fn a_child_outlives_its_parent() {
     );
 }
 
-/// Threads interrupt those that share their process, and nobody else: of five threads, two and two and one.
+/// Threads interrupt those that share their process, and no others: of five threads, two and two and one.
 #[test]
 fn threads_are_spread_over_processes_of_so_many() {
     for workload in ["madvise_stress", "tlb_flush2"] {
@@ -288,8 +288,8 @@ fn a_page_that_is_never_written_is_never_flushed() {
     assert!(never.0.ops_per_s > 2.0 * written.0.ops_per_s, "{never:?}");
 }
 
-/// x86 kernels leave a stricter translation to be found out when a right is given back; kernels of the others flush it.
-/// One operation of `mprotect_all` takes a right and gives it back.
+/// x86 kernels let spurious faults find a stricter translation when a right is restored; kernels of the others flush
+/// it. One operation of `mprotect_all` removes a right and restores it.
 #[test]
 fn a_right_given_back_is_flushed_where_the_processor_does_not_find_out() {
     for (machine, design, expected) in [
@@ -319,8 +319,8 @@ fn a_right_given_back_is_flushed_where_the_processor_does_not_find_out() {
     }
 }
 
-/// A processor may fault on the stricter translation although the tables allow the write: the kernel finds nothing to
-/// do.
+/// A processor may fault on the stricter translation although the tables allow the write: the kernel has nothing to
+/// change.
 #[test]
 fn a_fault_on_a_stricter_translation_changes_nothing() {
     let kernel = Kernel {
@@ -360,7 +360,7 @@ fn a_fault_on_a_stricter_translation_changes_nothing() {
     );
 }
 
-/// The oracle remembers spaces that live, not all that ever did.
+/// The oracle remembers live spaces, not all that ever existed.
 #[test]
 fn numbers_of_spaces_that_are_over_are_given_out_again() {
     let most = Rc::new(Cell::new(0));
@@ -386,8 +386,8 @@ fn until(at: u64) {
     machine::charge(at.saturating_sub(machine::now()));
 }
 
-/// A thread that is in any system call touches no user address: a design that asks for that does not interrupt it, and
-/// a flush that it slept through is caught up with before it is back.
+/// A thread in any system call touches no user address: a design that uses that does not interrupt it, and a flush that
+/// it missed is caught up with before it returns.
 #[test]
 fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_user_code() {
     let calls: [(&str, bool, Call); 5] = [
@@ -429,7 +429,7 @@ fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_u
                 system.touch(process, USER_BASE, Access::Write);
                 until(3_000_000);
                 let frames = system.withdraw(process, USER_BASE, 1);
-                // CPU 1 is in the middle of what its system call charges.
+                // CPU 1 is in the middle of its system call's charge.
                 until(3_150_000);
                 system.flush(process, Range::page(USER_BASE));
                 system.free_frames(frames);
@@ -449,7 +449,7 @@ fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_u
     }
 }
 
-/// The unmaps that let go of the address-space lock while they flush leave nothing behind where invalidation is free.
+/// Unmaps that release the address-space lock during their flush leave nothing behind where invalidation is free.
 #[test]
 fn ideal_invalidation_covers_the_flushes_that_unlock_early() {
     let kernel = Kernel {

@@ -1,4 +1,4 @@
-//! Shares of CPU time: every cycle of the window is counted once, and time that a flush takes is counted as such.
+//! Shares of CPU time: every cycle of the window is counted once, and the time of a flush is counted as such.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{RunResult, RunSpec, Workload, run};
@@ -70,8 +70,8 @@ fn shares_of_a_virtual_machine_add_up_to_one() {
     }
 }
 
-/// Its flushes take microseconds each: with one reclaiming CPU of six that is a share that can be seen. It is more than
-/// that CPU's, because on Arm a fault on an entry that a batch has cleared flushes too, before the new one is made.
+/// Its flushes take microseconds each: with one reclaiming CPU of six that is a visible share. It is more than that
+/// CPU's, because on Arm a fault on an entry that a batch has cleared flushes too, before the new one is stored.
 #[test]
 fn flushes_of_reclaim_are_counted_where_nobody_is_interrupted() {
     let result = run(&spec("reclaim", "ampere-32", "arm-broadcast", &[]), &mut |_| true).unwrap();

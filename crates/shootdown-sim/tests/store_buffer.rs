@@ -1,4 +1,4 @@
-//! Store buffers: what x86-TSO allows must be reachable, what it forbids must not be.
+//! Store buffers: outcomes that x86-TSO allows must be reachable, forbidden ones must not.
 
 use shootdown::facade::{Facade, Word};
 use shootdown_sim::machine::{self as m, Config, Machine, Outcome, SimWord, SimWorld, StoreBuffer, Topology};
@@ -19,7 +19,7 @@ fn machine(cpus: usize, seed: u64, store_buffer: StoreBuffer) -> Machine {
     })
 }
 
-/// Runs a litmus shape of two threads on words 0 and 8 (two lines); returns what each read.
+/// Runs a litmus shape of two threads on words 0 and 8 (two lines); returns the values that each read.
 fn litmus(seed: u64, mode: StoreBuffer, threads: [fn(&[SimWord; 16]) -> u64; 2]) -> (u64, u64) {
     let mut machine = machine(2, seed, mode);
     let words = machine.alloc([0; 16].map(SimWord::new));
@@ -27,7 +27,7 @@ fn litmus(seed: u64, mode: StoreBuffer, threads: [fn(&[SimWord; 16]) -> u64; 2])
     for (cpu, thread) in threads.into_iter().enumerate() {
         let (words, read) = (words.clone(), Rc::clone(&read));
         machine.spawn(cpu, move || {
-            // Sometimes the lines are already near.
+            // In some runs the lines are already near.
             if m::chance(0.5) {
                 words[0].load(Relaxed);
                 words[8].load(Relaxed);
@@ -42,7 +42,7 @@ fn litmus(seed: u64, mode: StoreBuffer, threads: [fn(&[SimWord; 16]) -> u64; 2])
     (a, b)
 }
 
-/// One thread of the store-buffering shape, with something between its store and its load.
+/// One thread of the store-buffering shape, with an operation between its store and its load.
 fn store_then_load(words: &[SimWord; 16], stored: usize, loaded: usize, between: fn()) -> u64 {
     words[stored].store(1, Release);
     between();

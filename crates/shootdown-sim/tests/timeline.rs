@@ -1,4 +1,4 @@
-//! A record changes nothing that a run finds, and holds each shootdown from its beginning to its end.
+//! A record changes no result of a run, and holds each shootdown from its beginning to its end.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{RunSpec, run};
@@ -53,7 +53,7 @@ fn interrupts_sent_match_the_count_of_the_run() {
         })
         .sum();
     let counted = (result.ipis_per_op * result.ops as f64).round() as usize;
-    // The scheduler's own wake-ups are not shootdowns, and the record goes on until the threads have stopped.
+    // The scheduler's own wake-ups are not shootdowns, and the record continues until the threads have stopped.
     assert!(
         counted > 0 && sent.abs_diff(counted) <= counted / 5,
         "{sent} recorded, {counted} counted"
@@ -76,7 +76,7 @@ fn each_shootdown_ends_after_its_targets_have_answered() {
             let invalidated = own()
                 .filter(during)
                 .any(|event| matches!(event.what, What::InvalidateEnds | What::LoadsRoot { .. }));
-            // A CPU that went lazy meanwhile does it before it returns to user code.
+            // A CPU that entered lazy TLB mode meanwhile does it before it returns to user code.
             let mut lazy = own()
                 .filter(|event| event.ns <= flush.end)
                 .filter(|event| matches!(event.what, What::LazyEnters | What::LazyLeaves));
@@ -91,8 +91,8 @@ fn each_shootdown_ends_after_its_targets_have_answered() {
     }
 }
 
-/// How long the shootdowns of 31 CPUs take and how long their requester looks after the last has invalidated, ns on the
-/// median, where CPUs can have that many lines on their way.
+/// Duration of the shootdowns of 31 CPUs, and of their requester's reads after the last has invalidated, median in ns,
+/// where CPUs can have that many lines in flight.
 fn of_many(prefetches: f64) -> (f64, f64) {
     let machine = Model::find("milan-72").unwrap();
     let machine = machine.with("broadcast.available", 0.0).unwrap();
@@ -136,7 +136,7 @@ fn a_requester_of_many_posts_and_reads_answers_without_waiting_for_each_line() {
     assert!(looked < 0.4 * looked_alone, "{looked} {looked_alone}");
 }
 
-/// From the sender's first step to the answer: longer than the way there, shorter than the flush that waits for it.
+/// From the sender's first step to the answer: longer than the delivery, shorter than the flush that waits for it.
 #[test]
 fn every_interrupt_that_answers_is_timed_from_its_sending() {
     let spec = RunSpec {
@@ -148,7 +148,7 @@ fn every_interrupt_that_answers_is_timed_from_its_sending() {
     let of = |name: &str| result.latencies.iter().find(|latency| latency.name == name);
     let (answer, flush) = (of("interrupt to answer").unwrap(), of("flush").unwrap());
     let taken = (result.interrupts_per_op * result.ops as f64).round() as u64;
-    // One may be under way when the window opens, and one when it closes.
+    // One may be in progress when the window opens, and one when it closes.
     assert!(
         taken > 100 && answer.count.abs_diff(taken) <= 1,
         "{} of {taken}",
@@ -170,7 +170,7 @@ fn every_interrupt_that_answers_is_timed_from_its_sending() {
     );
 }
 
-/// Each flush is divided without a gap, under each way that a flush can go; requesters that wait for lines say so.
+/// Each flush is divided without a gap, under every method of a flush; requesters that wait for lines record it.
 #[test]
 fn the_parts_of_every_flush_add_up_to_it() {
     for (design, part) in [

@@ -1,5 +1,5 @@
-//! Machine models run as virtual machines: what exits and preempted virtual CPUs cost, and that nobody uses anything
-//! stale there.
+//! Machine models run as virtual machines: the cost of exits and preempted virtual CPUs, and that no stale entry is
+//! used there.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{Latency, RunResult, RunSpec, run, validate};
@@ -27,7 +27,7 @@ fn played(design: &str, set: &[(&str, f64)]) -> RunResult {
     run(&spec(design, set), &mut |_| true).unwrap()
 }
 
-/// Eight virtual CPUs on so many of a host, with slices short enough for many of them to fit into the run.
+/// Eight virtual CPUs on that many of a host, with slices short enough for many of them to fit into the run.
 fn overcommitted(host_cpus: f64) -> Vec<(&'static str, f64)> {
     vec![("vm.vcpus", 8.0), ("vm.host_cpus", host_cpus), ("vm.slice", 2e5)]
 }
@@ -146,7 +146,7 @@ fn nothing_stale_is_used_by_virtual_cpus_that_were_out() {
     assert!(result.stale > 0, "the oracle sees what is stale here too");
 }
 
-/// The median of a distribution, ns, where one thread drops a page again and again and another spins in user code.
+/// The median of a distribution, ns, where one thread repeatedly drops a page and another spins in user code.
 fn median(name: &str, set: &[(&str, f64)]) -> f64 {
     let spec = RunSpec {
         workload: "madvise_spin".into(),
@@ -159,7 +159,7 @@ fn median(name: &str, set: &[(&str, f64)]) -> f64 {
     found.unwrap_or_else(|| panic!("no samples of {name}")).p50_ns
 }
 
-/// What is added to the time from sending an interrupt to its answer is what the settings say.
+/// The time from sending an interrupt to its answer grows by exactly the settings.
 #[test]
 fn each_exit_of_an_interrupt_takes_as_long_as_its_setting_says() {
     let answer = |set: &[(&str, f64)]| median("interrupt to answer", set);
@@ -173,7 +173,7 @@ fn each_exit_of_an_interrupt_takes_as_long_as_its_setting_says() {
     );
 }
 
-/// Two virtual CPUs on one: whoever is asked is out, and is back when the other's slice is over.
+/// Two virtual CPUs on one: the target is descheduled, and runs again when the other's slice is over.
 #[test]
 fn a_preempted_target_is_waited_for_until_it_runs_unless_it_is_flushed_at_entry() {
     let flush = |set: &[(&str, f64)]| {
@@ -189,9 +189,9 @@ fn a_preempted_target_is_waited_for_until_it_runs_unless_it_is_flushed_at_entry(
     );
 }
 
-/// Two other machines keep both CPUs of the host busy. A target that is out answers when its turn comes, after up to a
-/// slice or two of a millisecond; one that is yielded to answers some microseconds later: the window, the exit, the
-/// switch. It is out in user code, so that only a yield to whoever has an interrupt pending finds it.
+/// Two other machines keep both CPUs of the host busy. A descheduled target answers when its turn comes, after up to a
+/// slice or two of a millisecond. One that is yielded to answers some microseconds later: the window, the exit, the
+/// switch. It is preempted in user code, so only a yield to a virtual CPU with a pending interrupt finds it.
 #[test]
 fn a_yield_brings_a_preempted_target_back() {
     let answers = |boost: f64, on_send: f64| {
@@ -234,8 +234,8 @@ fn a_yield_brings_a_preempted_target_back() {
     assert!(soon(&sending) > 5, "{sending:?}");
 }
 
-/// Locks whose waiters halt lose nothing: no hang, nothing stale, and the same work as locks that spin where nobody is
-/// preempted.
+/// Locks whose waiters halt lose nothing: no hang, nothing stale, and the same work as locks that spin where no virtual
+/// CPU is preempted.
 #[test]
 fn locks_that_halt_are_woken() {
     let with = |set: &[(&str, f64)]| {
@@ -250,7 +250,7 @@ fn locks_that_halt_are_woken() {
         assert_eq!(result.stale, 0, "{:?}", result.story);
         result.ops_per_s
     };
-    // A hundred turns: waiters halt often.
+    // A hundred iterations: waiters halt often.
     let (halting, spinning) = (with(&[("vm.lock_spins", 100.0)]), with(&[("vm.lock_spins", 0.0)]));
     assert!((0.5..1.5).contains(&(halting / spinning)), "{halting} {spinning}");
     for gives_up in [0.0, 1.0] {
@@ -263,7 +263,7 @@ fn locks_that_halt_are_woken() {
     }
 }
 
-/// `zen5-vm-2` is a virtual machine itself: what its exits cost is in its own numbers.
+/// `zen5-vm-2` is itself a virtual machine: its own numbers include its exit costs.
 #[test]
 fn the_measured_virtual_machine_runs_with_vm_and_changes_nothing_but_by_its_host() {
     let on = |set: &[(&str, f64)]| {
@@ -280,7 +280,7 @@ fn the_measured_virtual_machine_runs_with_vm_and_changes_nothing_but_by_its_host
     };
     let (bare, virtual_one) = (on(&[]), on(&[("vm.vcpus", 2.0)]));
     assert!((virtual_one / bare - 1.0).abs() < 0.02, "{virtual_one} {bare}");
-    // On one CPU they do not interrupt each other: what is out is flushed at entry. One thread makes 304 thousand
+    // On one CPU they do not interrupt each other: a descheduled CPU is flushed at entry. One thread makes 304 thousand
     // loops.
     let half = on(&[("vm.vcpus", 2.0), ("vm.host_cpus", 1.0)]);
     assert!((270e3..310e3).contains(&half), "{half}");

@@ -1,4 +1,4 @@
-//! What one operation of a workload asks of translation coherence, in numbers.
+//! Flushes and interrupts of one operation of each workload, in numbers.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{Parameters, RunResult, RunSpec, run};
@@ -33,7 +33,7 @@ fn call_us(result: &RunResult) -> f64 {
         / 1e3
 }
 
-/// Each call interrupts every CPU that has read the pages, and takes the longer the more there are.
+/// Each call interrupts every CPU that has read the pages, and takes longer with their number.
 #[test]
 fn an_unmap_of_shared_pages_interrupts_all_that_have_read_them() {
     for unmap in [0.0, 1.0] {
@@ -89,7 +89,7 @@ fn loops_on_files_flush_as_their_sources_say() {
     assert!((anonymous - 1.0).abs() < 0.02, "{anonymous}");
 }
 
-/// A chunk is dropped by one call, whatever its size.
+/// A chunk of any size is dropped by one call.
 #[test]
 fn a_freed_chunk_is_flushed_once() {
     let result = played("malloc_churn", "ipi-per-cpu", 8, &[]);

@@ -21,7 +21,7 @@ pub const KINDS: [&str; 3] = [
     "workload, machine and design",
 ];
 
-/// What is run.
+/// The run of a case.
 #[derive(Debug)]
 enum What {
     Traffic(Isa, Traffic),
@@ -38,15 +38,15 @@ pub struct Case {
     what: What,
 }
 
-/// What came out.
+/// The result.
 pub struct Found {
     /// Accesses that the oracle checked.
     pub checked: u64,
-    /// What was wrong.
+    /// The failure.
     pub found: Option<String>,
 }
 
-/// Draws by chance.
+/// Random draws.
 struct Draw(Xoshiro256PlusPlus);
 
 impl Draw {
@@ -143,7 +143,7 @@ impl Draw {
         loop {
             let machine = self.of(Model::builtin_names());
             let machine = Arc::new(Model::find(machine).expect("shipped"));
-            // The one whose threads read what others withdraw, as often as all others together.
+            // The workload whose threads read pages that others withdraw, as often as all others together.
             let workload = match self.chance(2) {
                 true => "tlb_shared",
                 false => self.of(&Workload::ALL).0,
@@ -199,7 +199,7 @@ impl Case {
         Case { number, kind, what }
     }
 
-    /// What it is, in one line.
+    /// Its description, in one line.
     pub fn told(&self) -> String {
         match &self.what {
             What::Workload(spec) => format!(

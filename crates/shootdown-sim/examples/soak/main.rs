@@ -1,8 +1,8 @@
 //! Random schedules, workloads, designs and machines under the oracle, for any duration:
 //! `cargo xtask soak --minutes N`.
 //!
-//! Case *n* of a seed is always the same run. What is found is printed with the command that shows it again; exit
-//! status 1 then.
+//! Case *n* of a seed is always the same run. A failure is printed with the command that reproduces it; the exit status
+//! is then 1.
 
 mod case;
 #[allow(dead_code, reason = "the contract's tests use more of it")]
@@ -26,7 +26,7 @@ const USAGE: &str = "usage: soak [--minutes N] [--accesses N] [--seed S] [--jobs
   --jobs N      host threads, default as many as there are
   --case N      only case N of the seed, with its story";
 
-/// What was asked for.
+/// The options.
 struct Order {
     end: Duration,
     accesses: u64,
@@ -71,7 +71,7 @@ impl Order {
     }
 }
 
-/// What came out so far, by kind of case.
+/// The results so far, by kind of case.
 #[derive(Default)]
 struct Sum {
     cases: [AtomicU64; KINDS.len()],
@@ -86,7 +86,7 @@ impl Sum {
         self.checked.iter().map(|number| number.load(Relaxed)).sum()
     }
 
-    /// Runs cases until the time is up, enough was checked, or somebody has found ten.
+    /// Runs cases until the time is up, enough accesses were checked, or ten failures were found.
     fn work(&self, order: &Order, begun: Instant) {
         while !self.over.load(Relaxed) {
             let case = Case::of(order.seed, self.next.fetch_add(1, Relaxed));
@@ -159,7 +159,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says now and then how far it is.
+/// Prints the progress occasionally.
 fn report(sum: &Sum, begun: Instant) {
     let often = if std::io::stderr().is_terminal() { 2 } else { 60 };
     let mut next = Duration::from_secs(often);

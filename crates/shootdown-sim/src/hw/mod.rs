@@ -20,12 +20,12 @@
 //!   aarch64.rs  TLBI, DSB, ISB, break before make
 //!   iommu.rs    a TLB that belongs to devices
 //!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
-//!   deferred.rs what those two do later than x86
+//!   deferred.rs asynchronous operations of those two
 //!   old_walks.rs  walks by a root that was replaced
 //!   unpublished.rs  table writes that walkers need not see yet
-//!   quarantine.rs  what a deferred unmap has withdrawn
-//!   wrong.rs    deliberately wrong machines, for tests of the tests
-//!   under_way.rs  what is filled from withdrawn tables while a broadcast is under way
+//!   quarantine.rs  frames and ranges of deferred unmaps
+//!   wrong.rs    machines with injected defects, for tests of the tests
+//!   under_way.rs  fills from withdrawn tables while a broadcast is in progress
 //! ```
 
 mod aarch64;

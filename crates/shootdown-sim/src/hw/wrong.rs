@@ -37,11 +37,11 @@ pub enum Wrong {
     ClockDecides,
     /// Lazy CPUs do not speculate.
     NoSpeculationWhenLazy,
-    /// The oracle does not look at paging-structure caches.
+    /// The oracle does not check paging-structure caches.
     OracleIgnoresLinks,
-    /// The oracle does not look at translations in use.
+    /// The oracle does not check translations in use.
     OracleIgnoresUse,
-    /// The oracle does not look again at what it tolerated on a CPU that could not use it.
+    /// The oracle does not check again what it tolerated on a CPU that could not use it.
     OracleForgetsTolerated,
     /// The oracle forbids a translation from the moment of its withdrawal.
     OracleBindsAtOnce,

@@ -139,8 +139,9 @@ pub fn wake(cpu: usize, after: u64) {
     core().wake(cpu, after * TICKS_PER_CYCLE);
 }
 
-/// Moves the running task to CPU `to`, where it goes on, not before this CPU's time and with nothing left in this CPU's
-/// store buffer; this CPU is left without a task. Not with interrupts off, nor from a condition of [`wait_until`].
+/// Moves the running task to CPU `to`, where it continues, not before this CPU's time and with nothing left in this
+/// CPU's store buffer; this CPU is left without a task. Not with interrupts off, nor from a condition of
+/// [`wait_until`].
 ///
 /// # Panics
 /// When `to` has a task that did not return.
@@ -148,7 +149,7 @@ pub fn migrate(to: usize) {
     core().migrate(to);
 }
 
-/// Parks the running task and goes on with task `next` in its place, an added one or the one that this CPU started
+/// Parks the running task and continues with task `next` in its place, an added one or the one that this CPU started
 /// with; nothing of the task is left in this CPU's store buffer. Returns when the task runs again, perhaps on another
 /// CPU. Not with interrupts off, nor from a condition of [`wait_until`].
 ///
@@ -258,7 +259,7 @@ pub fn stop_requested() -> bool {
     now_ticks() >= core.deadline.get()
 }
 
-/// Removes the deadline: the run goes on until the progress callback ends it.
+/// Removes the deadline: the run continues until the progress callback ends it.
 pub fn never_stop() {
     core().deadline.set(super::cpu::NEVER);
 }

@@ -261,8 +261,8 @@ impl Core {
     fn deliver(&self, cpu: &Cpu, store: Buffered) {
         let changed = match store.target {
             Target::Word(word) => {
-                // SAFETY: the word is either the argument of the call under way, or lies in the arena, which is mapped
-                // as long as the machine lives; `SimWord` forgets its buffered stores before it is dropped.
+                // SAFETY: the word is either the argument of the current call, or lies in the arena, which is mapped
+                // for the machine's lifetime; `SimWord` forgets its buffered stores before it is dropped.
                 let word = unsafe { &*word };
                 word.swap_value(store.value)
             }

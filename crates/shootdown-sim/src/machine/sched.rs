@@ -136,7 +136,7 @@ impl Core {
         }
     }
 
-    /// Lets `rest` pass, which interrupts split; no more of it than up to `until`.
+    /// Lets `rest` pass, which interrupts split; at most up to `until`.
     #[inline(never)]
     fn long_charge(&self, cpu: &Cpu, mut rest: u64, until: Option<u64>) {
         if !self.on_cpu() {
@@ -334,7 +334,7 @@ impl Core {
         );
         self.moving.set(Some(to));
         self.suspend(from, from.clock.get());
-        // From here on the running CPU is `to`; `from` must not be used any more.
+        // From here on the running CPU is `to`; do not use `from` after this.
         if !self.dying.get() {
             self.sync(self.cpu());
         }

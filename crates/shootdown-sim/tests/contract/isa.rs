@@ -45,7 +45,7 @@ fn cramped(design: Design, cpus: usize) -> Design {
     })
 }
 
-/// What the runs of one design came to, and the first story.
+/// The results of the runs of one design, and the first violation's history.
 fn runs(isa: Isa, design: impl Into<Design>, seeds: std::ops::Range<u64>) -> (Tally, u64, Option<String>) {
     let design = design.into();
     let (mut sum, mut broken, mut first) = (Tally::default(), 0, None);
@@ -237,8 +237,8 @@ fn spec(workload: &str, model: Model, design: &str) -> RunSpec {
     }
 }
 
-/// Every design on every shipped machine that is not x86, with processors that need workarounds among them: nothing
-/// stale, and the same run twice.
+/// Every design on every shipped machine that is not x86, including processors that need workarounds: nothing stale,
+/// and the same run twice.
 #[test]
 fn every_design_runs_on_every_arm_and_risc_v_machine() {
     let model = |name: &str| Model::find(name).expect("shipped");
@@ -276,7 +276,7 @@ fn every_design_runs_on_every_arm_and_risc_v_machine() {
     }
 }
 
-/// A machine with fewer tags than CPUs is refused in words.
+/// A machine with fewer tags than CPUs is refused with an error.
 #[test]
 fn system_wide_tags_that_do_not_outnumber_the_cpus_are_refused() {
     let narrow = |bits: f64| {

@@ -1,6 +1,6 @@
-//! The contract under random traffic: several processes on a few CPUs, with everything that a kernel does to address
-//! spaces going on at once, under every combination of axis values, on machines so small that slots are evicted, tags
-//! run out and roll over. The oracle must find nothing, nothing may hang, and the machinery must have been exercised.
+//! The contract under random traffic: several processes on a few CPUs, all operations on address spaces at once, every
+//! combination of axis values. The machines are so small that slots are evicted, tags run out and roll over. The oracle
+//! must find nothing, no CPU may hang, and every mechanism must have been exercised.
 
 mod isa;
 mod threads;
@@ -152,7 +152,7 @@ fn no_translation_outlives_its_flush_while_spaces_are_promoted() {
     assert!(sum.engine.exhausted > 0, "tags ran out");
 }
 
-/// Promotion and demotion going on all the time, requests on per-CPU tags broadcast or not by what they cost.
+/// Continuous promotion and demotion, with requests on per-CPU tags broadcast or not by cost.
 #[test]
 fn no_translation_outlives_its_flush_while_spaces_are_promoted_and_demoted() {
     let sum = every_combination(Tags::Hybrid { promote_at: 2 }, Reach::Adaptive);
@@ -161,8 +161,7 @@ fn no_translation_outlives_its_flush_while_spaces_are_promoted_and_demoted() {
     assert!(sum.engine.any_tag > 0 && sum.engine.measured > 0);
 }
 
-/// The same with remote actions, which reach only CPUs that may hold a tag, and of which there are fewer at a time than
-/// CPUs.
+/// The same with remote actions, which reach only CPUs that may hold a tag; fewer fit in the table than there are CPUs.
 #[test]
 fn no_translation_outlives_its_flush_while_it_is_aimed_at_the_cpus_that_may_hold_it() {
     for reach in [Reach::Broadcast, Reach::Adaptive] {
@@ -236,8 +235,8 @@ fn the_same_seed_does_not_give_two_histories() {
     }
 }
 
-/// Threads that are preempted anywhere and go on anywhere: nothing stale, nobody waits for ever, whatever the tags, the
-/// reach, the requests and the wait.
+/// Threads that are preempted and migrate anywhere: nothing stale, no endless wait, under all tags, methods, requests
+/// and waits.
 #[test]
 fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
     let mut number = 0;
@@ -314,7 +313,7 @@ fn spec(workload: &str, design: &str) -> RunSpec {
     }
 }
 
-/// A run is a pure function of its specification, in everything but the time it takes the host.
+/// A run is a pure function of its specification, except for its host time.
 #[test]
 fn a_run_does_not_depend_on_anything_but_its_specification() {
     for entry in designs() {
@@ -329,8 +328,8 @@ fn a_run_does_not_depend_on_anything_but_its_specification() {
     }
 }
 
-/// Threads that read what others withdraw: nothing stale under any design that invalidates, and caught under the one
-/// that does not.
+/// Threads that read pages that others withdraw: nothing stale under any design that invalidates, and caught under the
+/// one that does not.
 #[test]
 fn readers_of_a_shared_region_do_not_see_what_was_withdrawn() {
     for entry in designs() {
@@ -370,7 +369,7 @@ fn pages_are_pinned_under_every_design_while_tables_are_freed() {
 }
 
 /// E10: where an interrupt takes microseconds (a virtual machine), two threads that flush the same space wait for each
-/// other's interrupts, and together do less than one alone. Who looks for requests while it waits is spared that.
+/// other's interrupts, and together do less than one alone. A waiter that serves requests avoids that.
 #[test]
 fn two_who_wait_for_each_other_need_not_wait_for_interrupts() {
     let machine = Arc::new(Model::find("zen5-vm-2").expect("an embedded machine"));

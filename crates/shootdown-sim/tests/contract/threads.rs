@@ -1,5 +1,5 @@
-//! Several threads on each CPU: random traffic in which a thread is preempted at any point where it may be, in the
-//! middle of a wait too, and goes on with any CPU.
+//! Several threads on each CPU: random traffic in which a thread is preempted at any preemption point, also in the
+//! middle of a wait, and continues on any CPU.
 
 use crate::traffic::{LIMITS, small_hardware};
 use shootdown::Design;
@@ -16,7 +16,7 @@ const PAGES: u64 = 10;
 const RECLAIM_BASE: u64 = USER_BASE + (2 << 20);
 const RECLAIMED: u64 = 3;
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tally {
     pub engine: EngineCounts,

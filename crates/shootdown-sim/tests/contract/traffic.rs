@@ -1,4 +1,4 @@
-//! Random traffic: what each CPU of a run does, and what the run came to.
+//! Random traffic: the operations of each CPU of a run, and the results.
 
 use shootdown::{BroadcastLimits, Design};
 use shootdown_sim::hw::{Access, Hw, HwConfig, Isa, Privilege};
@@ -18,13 +18,14 @@ pub const LIMITS: BroadcastLimits = BroadcastLimits {
 /// Pages that any thread touches, drops and unmaps.
 const COMMON: u64 = 12;
 
-/// Pages that are only written and reclaimed: what finds one of these absent relies on a batch.
+/// Pages that are only written and reclaimed: an operation that finds one of these absent relies on a batch.
 const RECLAIMED: u64 = 4;
 
 /// The reclaimed pages have a table of their own, which the unmapping of the common ones never frees.
 const RECLAIM_BASE: u64 = USER_BASE + (2 << 20);
 
-/// Places of this many pages, beside the reclaimed ones, where one region of each process is mapped and unmapped again.
+/// Places of this many pages, apart from the reclaimed ones, where one region of each process is mapped and unmapped
+/// again.
 const CHURN_BASE: u64 = RECLAIM_BASE + 16 * PAGE;
 const CHURNED: u64 = 3;
 const PLACES: u64 = 3;
@@ -32,7 +33,7 @@ const PLACES: u64 = 3;
 /// Kernel pages of each CPU.
 const KERNEL_PAGES: u64 = 6;
 
-/// What one run is made of.
+/// Settings of one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Traffic {
     pub design: Design,
@@ -41,18 +42,18 @@ pub struct Traffic {
     pub seed: u64,
 }
 
-/// A process and how many threads run it now.
+/// A process and the number of its running threads.
 struct Member {
     process: Process<1>,
     threads: Cell<u32>,
-    /// Somebody maps the common region anew.
+    /// A CPU maps the common region again.
     remapping: Cell<bool>,
-    /// Where the region that comes and goes is now, and whether somebody changes that.
+    /// The present place of the moving region, and whether a CPU is changing it.
     churned: Cell<Option<u64>>,
     churning: Cell<bool>,
 }
 
-/// What the CPUs of a run share.
+/// State that the CPUs of a run share.
 struct World {
     system: Rc<System<1>>,
     cpus: usize,
@@ -83,7 +84,7 @@ impl World {
         members[machine::random_below(members.len() as u64) as usize].clone()
     }
 
-    /// One CPU's life.
+    /// The main loop of one CPU.
     fn live(&self, steps: u64) {
         self.system.online();
         self.online.set(self.online.get() + 1);
@@ -113,7 +114,7 @@ impl World {
         self.system.offline();
     }
 
-    /// Runs a thread of some process for a while, and leaves by going lazy or by unloading.
+    /// Runs a thread of some process for a while, and leaves by entering lazy TLB mode or by unloading.
     fn run_a_thread(&self) {
         let (system, member) = (&self.system, self.any());
         let process = &member.process;
@@ -223,7 +224,7 @@ impl World {
         }
     }
 
-    /// Maps and writes the region that comes and goes, or unmaps it.
+    /// Maps and writes the moving region, or unmaps it.
     fn churn(&self, member: &Member) {
         if member.churning.replace(true) {
             return;
@@ -243,7 +244,7 @@ impl World {
         member.churning.set(false);
     }
 
-    /// Reads pages that may be mapped, unmapped, or in quarantine; a page fault is left at that.
+    /// Reads pages that may be mapped, unmapped, or in quarantine; a page fault is ignored.
     fn look_at_what_churns(&self) {
         for _ in 0..4 {
             let page = CHURN_BASE + machine::random_below(PLACES * CHURNED) * PAGE;
@@ -302,7 +303,7 @@ impl World {
         *mapped = !*mapped;
     }
 
-    /// Ends a process that nobody runs, though CPUs may be lazy on it, and starts another.
+    /// Ends a process that no CPU runs, though CPUs may be lazy on it, and starts another.
     fn replace_a_process(&self) {
         let idle = {
             let mut members = self.members.borrow_mut();
@@ -335,7 +336,7 @@ impl World {
     }
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tally {
     pub engine: EngineCounts,
@@ -377,8 +378,8 @@ impl Tally {
     }
 }
 
-/// TLBs so small that entries are evicted all the time, and CPUs that speculate a great deal; with every second seed
-/// page invalidations spare the links that are not on the way.
+/// TLBs so small that entries are evicted continuously, and CPUs that speculate often. With every second seed page
+/// invalidations spare the links that are not on the path.
 pub fn small_hardware(cpus: usize, seed: u64) -> HwConfig {
     HwConfig {
         cpus,
@@ -393,7 +394,7 @@ pub fn small_hardware(cpus: usize, seed: u64) -> HwConfig {
     }
 }
 
-/// Runs the traffic on x86; the first violation's story if there was one, and whether it finished.
+/// Runs the traffic on x86; returns the first violation's history, if any, and whether the run finished.
 pub fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
     play_on(Isa::X86_64, traffic)
 }

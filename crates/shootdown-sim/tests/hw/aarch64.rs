@@ -44,8 +44,8 @@ fn leaf_everywhere(tag: u16) -> Broadcast {
     }
 }
 
-/// How often, over the seeds, CPU 1 still reads a page that CPU 0 has unmapped and treated with `flush`. Between the
-/// unmap and the flush CPU 1 reads once more if `fills` is set, through the old entry: the store is not visible yet.
+/// How often, over the seeds, CPU 1 still reads a page that CPU 0 has unmapped and passed to `flush`. If `fills` is
+/// set, CPU 1 reads once more between the unmap and the flush, through the old entry: the store is not visible yet.
 fn stale_with(errata: ArmErrata, fills: bool, flush: impl Fn(&mut Bed)) -> usize {
     let run = |seed: u64| {
         let mut b = Bed::new(HwConfig { seed, ..arm(errata) });
@@ -55,7 +55,7 @@ fn stale_with(errata: ArmErrata, fills: bool, flush: impl Fn(&mut Bed)) -> usize
         if !fills {
             b.read(1, VA).expect("mapped");
         }
-        // The store is issued, sits in a buffer, and becomes visible.
+        // The store is issued, is buffered, and becomes visible.
         let table = b.hw.table_at(b.root, VA, 1).expect("mapped");
         let issued = b.hw.store_issued(0, b.now);
         if fills {
@@ -132,8 +132,8 @@ fn without_the_first_barrier_it_is_sometimes_stale() {
     }));
 }
 
-/// A barrier for this CPU alone (NSHST) publishes to its own walker: what another CPU's walker finds, and when its
-/// invalidation takes place, is not ordered by it.
+/// A barrier for this CPU alone (NSHST) publishes to its own walker. It does not order what another CPU's walker finds,
+/// nor when that CPU's invalidation takes place.
 #[test]
 fn with_a_local_first_barrier_other_cpus_are_sometimes_stale() {
     let publish_here = |b: &mut Bed| b.hw.dsb_stores(0, Scope::Local);
@@ -287,8 +287,8 @@ fn local_invalidation_in_the_others_handler_needs_its_barrier() {
     }));
 }
 
-/// The requester has left out its first barrier: what the handler invalidates, in whatever form, a walk may find again.
-/// An exception on the requester's side is no barrier either, and that of a third CPU only for what it has read.
+/// The requester omits its first barrier: after any form of invalidation by the handler, a walk may find the old entry
+/// again. An exception on the requester's side is no barrier, and one of a third CPU only for entries that it has read.
 #[test]
 fn local_invalidation_in_the_others_handler_needs_the_requesters_barrier_too() {
     let handler = |b: &mut Bed, what: Local| {

@@ -1,11 +1,11 @@
-//! A test bed: a small machine with one user space on every CPU, and words for what a kernel does to it.
+//! A test bed: a small machine with one user space on every CPU, and helpers for the operations of a kernel.
 
 use shootdown::Stride;
 use shootdown::{Broadcast, BroadcastLimits, Local, Tag};
 use shootdown_sim::hw::*;
 
 pub const PAGE: u64 = 4096;
-/// A user page in the middle of nowhere.
+/// A user page at an arbitrary address.
 pub const VA: u64 = 0x7f00_0040_0000;
 /// A kernel page.
 pub const KVA: u64 = 0xffff_8880_0000_0000;
@@ -121,7 +121,7 @@ impl Bed {
         self.hw.local(cpu, what, self.now).expect("a valid operand")
     }
 
-    /// A request by `cpu` for the page at `va` begins, does nothing, and claims to be complete.
+    /// A request by `cpu` for the page at `va` begins, does nothing, and reports completion.
     pub fn claim_flushed(&mut self, cpu: usize, space: u32, va: u64) {
         let stamp = self.hw.request_begins(cpu, self.now);
         self.now += 1;

@@ -7,7 +7,7 @@ use shootdown_sim::hw::*;
 
 const SEEDS: u64 = 400;
 
-/// How often, over the seeds, CPU 1 still reads a page that CPU 0 has unmapped and treated with `flush`.
+/// How often, over the seeds, CPU 1 still reads a page that CPU 0 has unmapped and passed to `flush`.
 fn stale(flush: impl Fn(&mut Bed)) -> usize {
     (0..SEEDS)
         .filter(|&seed| {

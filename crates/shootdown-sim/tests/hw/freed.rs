@@ -1,4 +1,4 @@
-//! What the oracle says of frames (C2) and of tables (C3) that are freed, and the near misses.
+//! The oracle's reports about freed frames (C2) and tables (C3), and cases that it must not report.
 
 use crate::bed::*;
 use shootdown::Stride;
@@ -114,7 +114,7 @@ fn c3_a_table_freed_while_a_cpu_caches_a_link_lazy_or_not() {
     }
 }
 
-/// It has said that it goes off, and has not left the space yet: it speculates.
+/// It has announced that it goes offline, and has not left the space yet: it speculates.
 #[test]
 fn c3_a_table_freed_while_a_cpu_that_goes_off_has_the_root_loaded() {
     let (mut b, table) = table_unlinked(TAG);
@@ -123,7 +123,7 @@ fn c3_a_table_freed_while_a_cpu_that_goes_off_has_the_root_loaded() {
     b.hw.free_table(table, 0, b.now);
     assert_eq!(b.rules(), [Rule::C3]);
     assert_eq!(b.hw.violations()[0].cpu, 1);
-    // One that has left the space keeps what it has cached, and flushes it before it is on again.
+    // A CPU that has left the space keeps its cached entries, and flushes them before it is online again.
     gone.load(1, 0, 0, true);
     gone.hw.free_table(table, 0, gone.now);
     gone.hw.set_online(1, true);

@@ -1,11 +1,11 @@
-//! A small correct kernel on a cramped, speculating machine is never accused; with one step left out it is.
+//! A small correct kernel on a tiny, speculating machine causes no report; with one step omitted it does.
 
 use crate::bed::*;
 use shootdown::Stride;
 use shootdown::{Broadcast, Local, Tag};
 use shootdown_sim::hw::*;
 
-/// Which step the kernel forgets.
+/// The step that the kernel omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Forget {
     Nothing,
@@ -13,7 +13,7 @@ enum Forget {
     OneCpu,
     /// To flush when a switch finds its tag behind.
     CatchUp,
-    /// To flush when laziness ends.
+    /// To flush when lazy TLB mode ends.
     LazyExit,
     /// The paging structures, when a table is freed.
     Links,

@@ -1,4 +1,5 @@
-//! The translation hardware and its oracle: what the hardware must and may do, what the oracle must and must not say.
+//! The translation hardware and its oracle: required and allowed behaviour of the hardware, required and forbidden
+//! reports of the oracle.
 
 mod aarch64;
 mod bed;

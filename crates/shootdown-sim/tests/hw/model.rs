@@ -1,7 +1,7 @@
-//! Random sequences against a slow, obvious reference: same answers, same number of violations after every step.
+//! Random sequences against a slow, simple reference: same results, same number of violations after every step.
 //!
-//! The reference keeps each TLB as a map and removes entries when told to (no sequence numbers, no counts, no marks),
-//! keeps every store for ever, and looks at everything at every completion.
+//! The reference keeps each TLB as a map and removes entries explicitly (no sequence numbers, no counts, no marks). It
+//! keeps every store for ever, and checks everything at every completion.
 
 use crate::bed::{KVA, PAGE, VA};
 use proptest::prelude::*;
@@ -201,7 +201,7 @@ impl Pair {
             cpus: CPUS,
             tlb_entries: 64,
             tlb_ways: 8,
-            // Broadcasts that nobody carries out before the sync: the reference knows no delays.
+            // Broadcasts that no CPU carries out before the sync: the reference has no delays.
             broadcast: Some(BroadcastLimits {
                 max_pages: 8,
                 max_large_pages: 8,

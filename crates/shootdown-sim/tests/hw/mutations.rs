@@ -1,7 +1,8 @@
 //! Tests of the tests: every wrong machine, and every wrong oracle, must make named tests of this suite fail.
 //!
 //! The suite runs itself, with the mutation in an environment variable that the test bed reads. Each mutation names the
-//! tests that are to notice it, so that a run costs milliseconds, and that a test which goes blind is told by name.
+//! tests that must notice it. So a run costs milliseconds, and a test that no longer notices its mutation is reported
+//! by name.
 
 use shootdown_known_bugs::mistakes;
 use shootdown_sim::hw::Wrong;
@@ -33,7 +34,7 @@ fn results(wrong: Option<Wrong>, tests: &[&str]) -> Vec<(String, bool)> {
     let this = std::env::current_exe().expect("a test knows its own path");
     let mut command = Command::new(this);
     command.args(tests).args(["--exact", "--test-threads=1"]);
-    // The same cases each time: whether a wrong machine is noticed must not be a matter of luck.
+    // The same cases each time, so that noticing a wrong machine does not depend on chance.
     command.env_remove(VARIABLE).env("PROPTEST_RNG_SEED", "1");
     if let Some(wrong) = wrong {
         command.env(VARIABLE, format!("{wrong:?}"));

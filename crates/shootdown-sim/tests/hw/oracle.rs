@@ -1,5 +1,5 @@
-//! What the oracle says of translations and tags, and the near misses at which it must stay silent. What it says of
-//! frames and tables that are freed is in `freed.rs`.
+//! The oracle's reports about translations and tags, and cases at which it must stay silent. `freed.rs` has the reports
+//! about freed frames and tables.
 
 use crate::bed::*;
 use shootdown::{Broadcast, Local, Stride, Tag};
@@ -97,7 +97,7 @@ fn c1_the_same_frame_mapped_again_is_no_violation() {
     b.claim_flushed(0, 1, VA);
     assert!(b.hits(1, VA));
     b.assert_clean();
-    // Until it goes again: its old request does not cover the new withdrawal.
+    // Until it is withdrawn again: its old request does not cover the new withdrawal.
     b.unmap(VA);
     assert!(b.hits(1, VA));
     b.assert_clean();
@@ -370,8 +370,8 @@ fn only_the_first_violations_keep_a_story_but_all_are_counted() {
     assert_eq!(b.hw.first_violation_after(), Some(1));
 }
 
-/// CPU 1 is away under another tag while a page is write-protected and it is forgotten; `churn` other withdrawals later
-/// it comes back. The frame stays, so that only C1 can tell.
+/// CPU 1 has another tag loaded while a page is write-protected without a flush of CPU 1; after `churn` other
+/// withdrawals it returns. The frame stays, so that only C1 can detect it.
 fn protected_while_away(churn: u64) -> (Vec<Rule>, bool) {
     let (mut b, f) = Bed::with_page(config(2), &[0]);
     b.write(1, VA).unwrap();
@@ -400,8 +400,8 @@ fn a_withdrawal_binds_for_longer_than_it_is_remembered() {
     }
 }
 
-/// A whole table moves from `VA` to another place, as `mremap` does, and the flush spares the links to it. CPU 1 then
-/// reads by the old address a page that was mapped at the new one, before the move or after it.
+/// A whole table moves from `VA` to another place, as by `mremap`, and the flush spares the links to it. CPU 1 then
+/// reads through the old address a page that was mapped at the new one, before the move or after it.
 fn read_through_a_link_to_a_moved_table(mapped_before: bool) -> (Vec<Rule>, bool) {
     let mut b = Bed::new(config(2));
     let (f, g) = (b.hw.alloc_data(), b.hw.alloc_data());

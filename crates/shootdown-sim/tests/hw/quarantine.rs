@@ -1,4 +1,4 @@
-//! Quarantines: what the oracle allows of a deferred unmap, and what not.
+//! Quarantines: what the oracle allows of a deferred unmap, and what it forbids.
 
 use crate::bed::*;
 use shootdown_sim::hw::Rule;

@@ -281,8 +281,8 @@ fn nothing_is_awaited_on_harts_whose_walks_end_at_the_write_of_satp() {
     assert!(freed.is_empty(), "{freed:?}");
 }
 
-/// A hart without ASIDs goes from space 1, of which it has cached a page, to space 2 and reads there. What the oracle
-/// says of that.
+/// A hart without ASIDs switches from space 1, of which it has cached a page, to space 2 and reads there. Returns the
+/// oracle's report.
 fn after_an_untagged_load(load: impl Fn(&mut Bed)) -> Vec<Rule> {
     let config = HwConfig {
         tags: false,
@@ -296,8 +296,8 @@ fn after_an_untagged_load(load: impl Fn(&mut Bed)) -> Vec<Rule> {
     b.rules()
 }
 
-/// A load of CR3 without PCIDs drops every entry that is not global; a port that takes satp for such a register leaks
-/// one space's pages to the next.
+/// A load of CR3 without PCIDs drops every entry that is not global. A port that expects the same of satp leaks one
+/// space's pages to the next.
 #[test]
 fn a_port_without_asids_that_copies_the_rule_of_x86_leaks_between_spaces() {
     let copied = after_an_untagged_load(|b| b.load(0, 2, 0, true));

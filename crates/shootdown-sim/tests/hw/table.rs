@@ -1,5 +1,5 @@
-//! The shapes of conformance as one table, on all three instruction sets: what is forbidden is never seen, what is
-//! allowed is seen. `cargo test -p shootdown-sim --test hw table -- --nocapture` prints it.
+//! The conformance shapes as one table, on all three instruction sets: forbidden outcomes are never seen, allowed ones
+//! are. `cargo test -p shootdown-sim --test hw table -- --nocapture` prints it.
 
 use crate::aarch64::arm;
 use crate::bed::*;
@@ -23,7 +23,7 @@ enum Set {
 
 const SETS: [Set; 3] = [Set::X86, Set::Arm, Set::RiscV];
 
-/// What must come out.
+/// The expected outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     /// Forbidden.
@@ -33,7 +33,7 @@ enum Expected {
 }
 use Expected::{Never, Seen};
 
-/// How often over the seeds; `None` where an instruction set has no such shape.
+/// Count over the seeds; `None` where an instruction set has no such shape.
 type Count = fn(Set) -> Option<u64>;
 
 struct Shape {
@@ -108,8 +108,8 @@ fn local(set: Set, b: &mut Bed, cpu: usize, tag: u16, whole: bool) {
     }
 }
 
-/// How often CPU `reader` still reads a page that CPU 0 has unmapped and treated with `flush`. With `late`, it reads
-/// between the store and its visibility as well.
+/// How often CPU `reader` still reads a page that CPU 0 has unmapped and passed to `flush`. With `late`, it also reads
+/// between the store and its visibility.
 fn stale(set: Set, reader: usize, late: bool, flush: impl Fn(&mut Bed)) -> Option<u64> {
     Some(over_seeds(|seed| {
         let mut b = bed(set, seed);
@@ -132,7 +132,8 @@ fn stale(set: Set, reader: usize, late: bool, flush: impl Fn(&mut Bed)) -> Optio
     }))
 }
 
-/// The store-buffering shape: how often both sides miss each other. Store buffers are the machine's, whatever the set.
+/// The store-buffering shape: how often both sides miss each other. The store buffers belong to the machine, on every
+/// instruction set.
 fn missed([first, second]: [fn(); 2]) -> Option<u64> {
     Some(over_seeds(|seed| {
         let mut machine = Machine::new(Config {
@@ -282,7 +283,7 @@ fn shapes() -> Vec<Shape> {
                 synchronise(set, b, 0);
             })(set, 1, false)
         }),
-        // Simulated programs run in order: nothing is read before the message that says that it is free.
+        // Simulated programs run in order: nothing is read before the message that permits the read.
         shape("  without the reader's own synchronisation", Seen, |_| None),
         shape(
             "unmap, publish, message, the other invalidates and answers: stale",

@@ -1,4 +1,4 @@
-//! Table pages withdrawn under a broadcast: what a CPU fills through cached links between issue and synchronisation.
+//! Table pages withdrawn during a broadcast: fills through cached links between issue and synchronisation.
 
 use crate::bed::*;
 use shootdown::{Broadcast, Stride, Tag};
@@ -6,7 +6,7 @@ use shootdown_sim::hw::*;
 
 const SEEDS: u64 = 200;
 
-/// What the reader does between two of its reads while the operation is under way.
+/// The reader's step between two of its reads while the operation is in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reader {
     Stays,
@@ -16,7 +16,7 @@ enum Reader {
     IsAhead,
 }
 
-/// What was seen of one run.
+/// The observations of one run.
 struct Seen {
     /// The stale reads between issue and synchronisation succeeded: soon after the issue, and later.
     early: bool,
@@ -39,7 +39,7 @@ fn run(seed: u64, tce: bool, level: u32, what: Broadcast, reader: Reader) -> See
     let mut tables: Vec<u32> = (1..level).map(|l| b.hw.table_at(b.root, VA, l).unwrap()).collect();
     b.set(b.root, VA, level, Entry::NONE);
     if reader == Reader::IsAhead {
-        // It looks at its broadcasts, at its own time.
+        // It polls its broadcasts, at its own time.
         b.hw.broadcast(0, ELSEWHERE, b.now).unwrap();
         b.hw.speculate(1, VA, b.now + 10_000);
     }
@@ -58,7 +58,7 @@ fn run(seed: u64, tce: bool, level: u32, what: Broadcast, reader: Reader) -> See
     if reader == Reader::LeavesAndReturns {
         away(&mut b);
         b.now = issued + 1200;
-        // Something else makes it look while it is away.
+        // An event makes it poll while it is away.
         b.hw.broadcast(0, ELSEWHERE, b.now).unwrap();
         b.hw.caught_up(1, b.now);
         away(&mut b);
@@ -81,7 +81,7 @@ fn run(seed: u64, tce: bool, level: u32, what: Broadcast, reader: Reader) -> See
     }
 }
 
-/// An operation that concerns nobody here.
+/// An operation that concerns no CPU here.
 const ELSEWHERE: Broadcast = Broadcast::Tag(Tag(77));
 
 fn pages(count: u32, leaf_only: bool) -> Broadcast {
@@ -201,7 +201,7 @@ fn unlinked_too_late(seed: u64, tce: bool, isa: Isa) -> Vec<Rule> {
         b.now += 3000;
         b.hw.dsb(0, Scope::InnerShareable, b.now);
     } else {
-        // It has been carried out everywhere when the store becomes visible.
+        // The invalidation has been carried out everywhere when the store becomes visible.
         b.hw.broadcast(0, pages(1, false), b.now).unwrap();
         b.now += 3000;
         becomes_visible(&mut b);

@@ -1,4 +1,4 @@
-//! What the instructions and the caches do.
+//! Behaviour of the instructions and the caches.
 
 use crate::bed::*;
 use shootdown::Stride;
@@ -340,7 +340,7 @@ fn speculation_fills_without_an_access_and_never_faults() {
     b.hw.speculate(0, VA, 0);
     b.hw.set_lazy(0, false);
     assert!(b.hits(0, VA), "a lazy CPU speculates through the root it has loaded");
-    // And by itself, when asked to.
+    // And speculatively, on request.
     let mut b = Bed::new(HwConfig {
         speculation: 0.5,
         ..config(1)

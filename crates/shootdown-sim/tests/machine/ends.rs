@@ -1,4 +1,4 @@
-//! How runs end: deadlocks, runaways, deadlines, panics; and what is left then.
+//! How runs end: deadlocks, runaways, deadlines, panics; and the state afterwards.
 
 use crate::{strict, word};
 use shootdown::facade::Word;
@@ -64,7 +64,7 @@ fn a_thread_that_spends_no_time_ends_as_a_runaway() {
         panic!("not seen")
     };
     assert!(report.contains("CPU 0 goes round without spending time"), "{report}");
-    // One that spends a cycle each time may ask as often as it likes.
+    // A task that spends a cycle each time may ask without limit.
     let mut machine = Machine::new(strict(1));
     machine.spawn(0, || {
         while !m::stop_requested() {

@@ -155,8 +155,9 @@ fn a_raised_interrupt_arrives_on_time_and_wakes_a_sleeper_that_sleeps_on() {
     assert_eq!(woken.get(), 50_010);
 }
 
-/// A store that somebody waits for is seen when it leaves the buffer, and what the waiter then sends arrives in time,
-/// however long its CPU charges meanwhile: at once, or, where interrupts are masked, when they are back.
+/// A store that another CPU waits for is seen when it leaves the buffer, and an interrupt that the waiter then sends
+/// arrives in time, however long its CPU charges meanwhile: at once, or, with interrupts masked, when they are
+/// unmasked.
 #[test]
 fn a_store_is_seen_in_time_while_its_cpu_charges_masked_or_not() {
     for masked in [false, true] {

@@ -1,4 +1,4 @@
-//! Cache lines: what a transfer costs, and words inside and outside simulated memory.
+//! Cache lines: the cost of a transfer, and words inside and outside simulated memory.
 
 use crate::{Log, finish, strict, strict_of, word};
 use shootdown::facade::{Facade, Word};
@@ -176,7 +176,7 @@ fn a_word_that_goes_while_a_store_to_it_is_buffered_is_not_written_later() {
 #[repr(align(64))]
 struct OwnLine([SimWord; 2]);
 
-/// Eats about `depth` times 200 bytes of stack, then calls `then`.
+/// Uses about `depth` times 200 bytes of stack, then calls `then`.
 #[inline(never)]
 fn deeper(depth: usize, then: &mut dyn FnMut()) {
     let eaten = std::hint::black_box([depth; 24]);
@@ -187,7 +187,7 @@ fn deeper(depth: usize, then: &mut dyn FnMut()) {
     std::hint::black_box(eaten);
 }
 
-/// Times of a run in which two CPUs put words on their stacks, now deep and now shallow, and the other one answers.
+/// Times of a run in which two CPUs put words on their stacks, alternately deep and shallow, and the other one answers.
 fn stack_words(depths: [usize; 4]) -> Vec<u64> {
     let mut machine = Machine::new(Config {
         slack_cycles: 60,

@@ -1,4 +1,4 @@
-//! The core machine, told as stories: time, interrupts, waiting, lines, sleeping, failure reports.
+//! The core machine: time, interrupts, waiting, lines, sleeping, failure reports.
 
 mod ends;
 mod interrupts;

@@ -1,4 +1,4 @@
-//! Tasks that go on with another CPU.
+//! Tasks that continue on another CPU.
 
 use crate::{finish, strict, word};
 use shootdown::facade::Word;

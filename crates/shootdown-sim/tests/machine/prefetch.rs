@@ -1,4 +1,4 @@
-//! Prefetches: what overlaps, what does not, and how many lines can be on their way.
+//! Prefetches: what overlaps, what does not, and how many lines can be in flight.
 
 use crate::{finish, strict_of};
 use shootdown::facade::{Facade, Word};
@@ -28,8 +28,8 @@ fn config(prefetches: usize) -> Config {
     config
 }
 
-/// How long CPU 0 takes to prefetch the first `ahead` of `read` lines and then to read all of them, where it can have
-/// `prefetches` on their way. CPU 1 writes line `rewritten` again in between.
+/// How long CPU 0 takes to prefetch the first `ahead` of `read` lines and then to read all of them, with up to
+/// `prefetches` in flight. CPU 1 writes line `rewritten` again in between.
 fn takes(prefetches: usize, ahead: usize, read: usize, rewritten: Option<usize>) -> u64 {
     let mut machine = Machine::new(config(prefetches));
     let lines = machine.alloc([0; LINES].map(SimWord::new).map(Own));
@@ -67,7 +67,7 @@ fn lines_that_are_prefetched_travel_together() {
     assert_eq!(takes(8, 0, 6, None), 6 * transfer());
     // All six are asked for in turn, and the last arrives one transfer after that.
     assert_eq!(takes(8, 6, 6, None), 6 * HIT + transfer() + HIT);
-    // Whatever is not prefetched comes after.
+    // Lines that were not prefetched come afterwards.
     assert_eq!(takes(8, 6, 8, None), 6 * HIT + transfer() + HIT + 2 * transfer());
 }
 
@@ -88,7 +88,7 @@ fn a_machine_that_prefetches_nothing_pays_for_each_line() {
 
 #[test]
 fn a_line_that_is_written_after_its_prefetch_is_read_anew() {
-    // The others are there by then.
+    // The others have arrived by then.
     let kept = 5 * HIT;
     assert_eq!(takes(8, 6, 6, Some(3)), 6 * HIT + kept + transfer());
 }
@@ -131,6 +131,6 @@ fn lines_that_are_prefetched_to_be_written_travel_together() {
         assert!(one_by_one >= 6 * transfer(), "{one_by_one}");
         assert_eq!(together, HIT + transfer() + 6 * (HIT + rmw), "{one_by_one} {rmw}");
     }
-    // Nothing is won with one.
+    // One prefetch alone gains nothing.
     assert!(changing_takes(1, true, true) >= changing_takes(1, true, false));
 }

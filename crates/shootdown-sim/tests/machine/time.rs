@@ -56,7 +56,7 @@ fn the_same_seed_gives_the_same_run() {
         StoreBuffer::Random { max_cycles: 500 },
     ] {
         let first = busy_run(7, mode, 60);
-        // Something in between that shifts host addresses.
+        // An allocation in between that shifts host addresses.
         let shift = vec![0u8; 12345];
         assert_eq!(first, busy_run(7, mode, 60), "{mode:?} {}", shift.len());
         assert_ne!(first.0, busy_run(8, mode, 60).0, "{mode:?}: the seed has no effect");

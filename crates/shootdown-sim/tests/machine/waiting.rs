@@ -175,7 +175,7 @@ fn an_interrupt_is_served_during_a_wait_and_a_masked_waiter_polls_at_its_arrival
             m::wait_until(|| {
                 evaluated.set(evaluated.get() + 1);
                 if masked && m::now() > start + 1000 {
-                    // Self-service: what the handler would do.
+                    // Self-service: the handler's work.
                     served.store(1, Release);
                 }
                 theirs.load(Acquire) == 1

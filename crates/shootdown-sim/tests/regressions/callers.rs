@@ -1,5 +1,5 @@
-//! Bugs of kernels around the flush: what is called, when, and for what. Here the script makes the mistake, not the
-//! engine, so there is no switch: without the mistake nothing is broken, with it the oracle sees what happens.
+//! Bugs of kernels around the flush: which call is made, when, and for what. Here the script makes the mistake, not the
+//! engine, so there is no patch: without the mistake no rule is broken, with it the oracle reports.
 
 use super::roles::*;
 use super::scene::*;
@@ -7,7 +7,7 @@ use shootdown::{Local, Range, Stride};
 use shootdown_sim::hw::Rule;
 use shootdown_sim::os::PAGE;
 
-/// CPU 1 keeps reading what CPU 0 withdraws in each round; `kernel` is what CPU 0 does about it.
+/// CPU 1 keeps reading the page that CPU 0 withdraws in each round; `kernel` is CPU 0's reaction.
 fn withdraw_under_a_reader(kernel: fn(&Sys, &Proc)) -> impl Fn(&Stage) {
     move |stage: &Stage| {
         let a = stage.process(1);
@@ -16,7 +16,7 @@ fn withdraw_under_a_reader(kernel: fn(&Sys, &Proc)) -> impl Fn(&Stage) {
     }
 }
 
-/// Nothing is broken by what `right` does; the oracle sees `rule` broken by what `wrong` does.
+/// `right` breaks no rule; with `wrong` the oracle reports `rule`.
 #[track_caller]
 fn only_the_mistake_shows(right: fn(&Sys, &Proc), wrong: fn(&Sys, &Proc), rule: Rule) {
     for design in [IPI, LOG, BROADCAST] {
@@ -28,8 +28,8 @@ fn only_the_mistake_shows(right: fn(&Sys, &Proc), wrong: fn(&Sys, &Proc), rule: 
     }
 }
 
-/// 8, Linux CVE-2018-18281: mremap moved entries and let go of the lock before it had flushed the old place; whoever
-/// then unmapped the new place flushed that, and freed the frames.
+/// 8, Linux CVE-2018-18281: mremap moved entries and released the lock before it had flushed the old place. A later
+/// unmap of the new place flushed that, and freed the frames.
 #[test]
 fn frames_that_have_moved_are_not_freed_before_their_old_place_is_flushed() {
     only_the_mistake_shows(

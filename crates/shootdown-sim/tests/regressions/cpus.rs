@@ -1,4 +1,4 @@
-//! CPUs that come and go, and tasks that move between them.
+//! CPU hotplug, and tasks that migrate.
 
 use super::scene::*;
 use shootdown_known_bugs::Bug;
@@ -35,10 +35,10 @@ fn a_cpu_that_takes_no_interrupts_is_not_waited_for() {
     }
 }
 
-/// 15, OSv d6dfa22d: the requester flushed its CPU, was moved to another, and sent to everybody but *that* one.
+/// 15, OSv d6dfa22d: the requester flushed its CPU, was migrated to another, and sent to all CPUs but *that* one.
 #[test]
 fn a_requester_that_migrates_does_not_leave_its_new_cpu_out() {
-    // A waiter that keeps its CPU would wait for one that only it can move to; see `preemption.rs` for those.
+    // A waiter that keeps its CPU would wait for one that only it can move to; `preemption.rs` covers those.
     for design in [PREEMPTIBLE, LOG] {
         let scene = Scene::new(3, design);
         let symptom = Symptom::Breaks(Rule::C1);
@@ -50,7 +50,7 @@ fn a_requester_that_migrates_does_not_leave_its_new_cpu_out() {
             stage.system.engine.kernel().on_unpin(move || {
                 let (system, armed) = &scheduler;
                 if machine::cpu() == 0 && armed.replace(false) {
-                    // CPU 0 goes on with something else; CPU 2, where a thread of the process has just ended, takes
+                    // CPU 0 continues with another task; CPU 2, where a thread of the process has just ended, takes
                     // over.
                     system.unload();
                     machine::migrate(2);

@@ -25,11 +25,11 @@ const PER_CPU_DEFERRED: Policy = Policy {
 
 const DESIGNS: [Policy; 3] = [DEFERRED, LOG_DEFERRED, PER_CPU_DEFERRED];
 
-/// Pages of the region that comes and goes.
+/// Pages of the region that is mapped and unmapped.
 const PAGES: u64 = 2;
 
-/// CPU 0 maps two pages, which CPU 1 reads, and unmaps them; then it ticks now and then. `second` is what CPU 1 does in
-/// a round from 11,000 cycles on.
+/// CPU 0 maps two pages, which CPU 1 reads, and unmaps them; then it ticks occasionally. `second` is CPU 1's part of a
+/// round from 11,000 cycles on.
 fn unmap_what_another_cpu_reads(stage: &Stage, second: impl Fn(&Sys) + 'static) {
     unmap_and_then(stage, second, |_| {});
 }
@@ -70,7 +70,7 @@ fn unmap_and_then(stage: &Stage, second: impl Fn(&Sys) + 'static, at_the_end: im
     });
 }
 
-/// Reads what was unmapped, at ticks and between them.
+/// Reads the unmapped pages, at ticks and between them.
 fn read_and_tick(system: &Sys) {
     for _ in 0..8 {
         (0..3 * PAGES).for_each(|page| look(system, P + page * PAGE));
@@ -112,7 +112,7 @@ fn a_deferral_is_not_over_before_every_cpu_has_flushed() {
     }
 }
 
-/// CPU 1 runs the space and takes no ticks: nobody waits for it, so nothing may be deferred.
+/// CPU 1 runs the space and takes no ticks: no deferral waits for it, so nothing may be deferred.
 #[test]
 fn an_unmap_is_not_deferred_for_a_cpu_without_ticks() {
     for design in DESIGNS {
@@ -129,7 +129,7 @@ fn an_unmap_is_not_deferred_for_a_cpu_without_ticks() {
     }
 }
 
-/// What a run left.
+/// The state after a run.
 fn left_in_quarantine(design: Policy, second: fn(&Sys)) -> (usize, u64) {
     let left = Rc::new(Cell::new((0, 0)));
     for seed in 0..20 {
@@ -147,7 +147,7 @@ fn left_in_quarantine(design: Policy, second: fn(&Sys)) -> (usize, u64) {
     left.get()
 }
 
-/// Idle CPUs and CPUs that are off hold nothing back, and ones that run but do not tick do.
+/// Idle and offline CPUs do not delay a deferral; CPUs that run without ticking do.
 #[test]
 fn a_cpu_that_cannot_use_anything_does_not_keep_frames_in_quarantine() {
     for design in DESIGNS {
@@ -164,7 +164,7 @@ fn a_cpu_that_cannot_use_anything_does_not_keep_frames_in_quarantine() {
     }
 }
 
-/// No more frames than the bound wait; what would exceed it is flushed at once.
+/// At most the bound's number of frames wait; an unmap that would exceed it is flushed at once.
 #[test]
 fn the_memory_bound_is_not_exceeded() {
     let bounded = |defer_frames| {
@@ -210,7 +210,7 @@ fn a_range_in_quarantine_is_not_mapped_again_without_a_flush() {
     }
 }
 
-/// Requests that taking two pages of a process that runs on another CPU comes to.
+/// Number of requests for taking two pages of a process that runs on another CPU.
 fn requests_of_a_batch(free: Free) -> u64 {
     let requests = Rc::new(Cell::new(0));
     let of_run = requests.clone();

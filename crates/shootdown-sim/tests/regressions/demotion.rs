@@ -1,5 +1,5 @@
-//! Demotion: a space gives its system-wide tag back. No shipped kernel does that, so these are the mistakes one could
-//! make.
+//! Demotion: a space gives its system-wide tag back. No shipped kernel does that, so these are the mistakes that an
+//! implementation could make.
 
 use super::roles::*;
 use super::scene::*;
@@ -35,7 +35,7 @@ fn get_promoted(system: &Sys, process: &Proc) {
     }
 }
 
-/// Runs `process` from the start of the round, gets it promoted, writes to it, and goes on at `moment`.
+/// Runs `process` from the start of the round, gets it promoted, writes to it, and continues at `moment`.
 fn run_promoted(system: &Sys, process: &Proc, start: u64, moment: Moment) {
     system.load(process);
     until(start + 2_000);
@@ -44,9 +44,9 @@ fn run_promoted(system: &Sys, process: &Proc, start: u64, moment: Moment) {
     moment.come(start);
 }
 
-/// First CPUs 0 and 1 run A, which is promoted; CPU 1 goes lazy, so A is demoted. Then CPUs 0 and 2 run B, which is
-/// promoted and finds only one tag. CPU 1 speculates through A all the while, then runs B; in the end B is demoted in
-/// turn.
+/// First CPUs 0 and 1 run A, which is promoted; CPU 1 enters lazy TLB mode, so A is demoted. Then CPUs 0 and 2 run B,
+/// which is promoted and finds only one tag. CPU 1 speculates through A all the while, then runs B; finally B is
+/// demoted too.
 fn hand_the_only_tag_on(stage: &Stage) {
     let (a, b) = (stage.process(1), stage.process(2));
     let (a1, b1, b2) = (a.clone(), b.clone(), b.clone());
@@ -73,7 +73,7 @@ fn hand_the_only_tag_on(stage: &Stage) {
             look(system, P);
             system.go_lazy();
             until(start + 24_000);
-            // From A straight to B, with whatever was filled under the tag since.
+            // From A directly to B, with the entries filled under the tag since.
             system.load(&b1);
             look(system, P + 2 * PAGE);
             until(start + 30_000);
@@ -144,7 +144,7 @@ fn flushes_under_a_system_wide_tag_do_not_go_without_their_generation() {
     }
 }
 
-/// Takes the lowest-level table out and flushes, without a lock whose release would make the store visible.
+/// Unlinks the lowest-level table and flushes, without a lock whose release would make the store visible.
 fn withdraw_table(system: &Sys, process: &Proc) {
     let frames = system.withdraw(process, P, 512);
     let Some(table) = system.unlink(process, P) else {
@@ -155,7 +155,7 @@ fn withdraw_table(system: &Sys, process: &Proc) {
     system.free_table(table);
 }
 
-/// A is promoted; CPU 0 takes its table out while CPU 1 reads.
+/// A is promoted; CPU 0 unlinks its table while CPU 1 reads.
 fn withdraw_under_the_tag(stage: &Stage) {
     let a = stage.process(1);
     let b = a.clone();

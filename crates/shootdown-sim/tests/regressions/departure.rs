@@ -1,4 +1,4 @@
-//! CPUs that stay in the set of a space that they have left, until a request finds them gone.
+//! CPUs that stay in the set of a space that they have left, until a request finds that they are not running it.
 
 use super::scene::*;
 use shootdown::{Departure, Policy};
@@ -10,8 +10,7 @@ const TRIM: Policy = Policy {
     ..IPI
 };
 
-/// A CPU that is asked must look whether it has the space loaded before it leaves the set: later requests would miss
-/// it.
+/// A CPU must check whether it has the space loaded before it leaves the set on request: later requests would miss it.
 #[test]
 fn a_cpu_that_runs_the_space_stays_in_its_set() {
     let scene = Scene::new(2, TRIM);
@@ -31,7 +30,7 @@ fn a_cpu_that_runs_the_space_stays_in_its_set() {
         });
         stage.cpu(1, move |system| {
             rounds(|start| {
-                // Comes and goes, so that requests find it there, gone, and back.
+                // It loads and unloads the space, so that requests find it present, gone, and present again.
                 system.load(&other);
                 until(start + 2_000);
                 dawdle(4_000);

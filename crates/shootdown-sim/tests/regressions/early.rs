@@ -1,5 +1,5 @@
-//! Early acknowledgement: what a target may have cached when it says that it is done, and what it may touch before it
-//! is.
+//! Early acknowledgement: what a target may have cached when it acknowledges, and what it may touch before it has
+//! invalidated.
 
 use super::scene::*;
 use shootdown::{Ack, Policy, Requests};
@@ -18,8 +18,8 @@ const PER_CPU_EARLY: Policy = Policy {
 
 const LOG_EARLY: Policy = Policy { ack: Ack::Early, ..LOG };
 
-/// An NMI comes whenever CPU 1 is about to invalidate something, and takes its time: whoever was answered early goes
-/// on.
+/// An NMI arrives whenever CPU 1 is about to invalidate, and takes long: an initiator that got an early answer
+/// continues.
 fn let_an_nmi_come_before_each_invalidation(stage: &Stage, nmi: impl Fn(&Sys) + 'static) {
     let system = Rc::downgrade(&stage.system);
     stage.system.engine.kernel().on_invalidate(move || {
@@ -90,7 +90,7 @@ fn a_kernel_page_is_not_used_by_a_handler_that_has_answered() {
     }
 }
 
-/// CPU 0 withdraws what CPU 1 has cached; NMIs on CPU 1 read it wherever the engine says that they may.
+/// CPU 0 withdraws entries that CPU 1 has cached; NMIs on CPU 1 read them wherever the engine allows it.
 fn nmis_that_read_user_memory(stage: &Stage) {
     let a = stage.process(1);
     for cpu in 0..2 {
@@ -116,7 +116,7 @@ fn nmis_that_read_user_memory(stage: &Stage) {
     });
 }
 
-/// 3: the slot said that it was up to date, and was not yet; an NMI believed it.
+/// 3: the slot was marked current too early; an NMI relied on it.
 #[test]
 fn a_generation_is_not_recorded_before_its_flush() {
     for design in [EARLY, PER_CPU_EARLY, LOG_EARLY] {
@@ -137,8 +137,8 @@ fn user_memory_is_not_touched_between_the_answer_and_the_invalidation() {
     }
 }
 
-/// The control of the above: requesters do go on before CPU 1 has invalidated, and under late acknowledgement they do
-/// not.
+/// The control of the above: requesters do continue before CPU 1 has invalidated, and under late acknowledgement they
+/// do not.
 #[test]
 fn an_early_answer_does_not_wait_for_the_invalidation() {
     let longest = |design| {

@@ -1,4 +1,4 @@
-//! Fork, with a second thread of the parent on another CPU: it must not go on writing what the child now shares.
+//! Fork, with a second thread of the parent on another CPU: it must not continue to write pages that the child shares.
 
 use super::roles::*;
 use super::scene::*;

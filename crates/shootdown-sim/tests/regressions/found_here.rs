@@ -1,5 +1,5 @@
-//! Races that these scenarios and the random traffic found in Shootdown itself: none has a switch, for the mistake was
-//! never shipped elsewhere, or not reported.
+//! Races that these scenarios and the random traffic found in Shootdown itself. None has a patch, because the mistake
+//! was never shipped elsewhere, or not reported.
 
 use super::roles::*;
 use super::scene::*;
@@ -10,7 +10,8 @@ use shootdown_sim::os::PAGE;
 use shootdown_sim::run::{Parameters, RunSpec, run};
 use std::sync::Arc;
 
-/// A CPU that is switching *away* says what it is going to load, and still has the root of a space that ends.
+/// A CPU that is switching *away* publishes the root that it is going to load, and still has the root of a space that
+/// ends.
 #[test]
 fn a_space_does_not_end_while_a_cpu_is_still_switching_away_from_it() {
     for design in [IPI, LOG, BROADCAST] {
@@ -42,7 +43,7 @@ fn a_space_does_not_end_while_a_cpu_is_still_switching_away_from_it() {
     }
 }
 
-/// Nobody interrupts the CPU that collects a batch: if it is lazy on a space in it, it must purge its own links.
+/// No interrupt reaches the CPU that collects a batch: if it is lazy on a space in it, it must purge its own links.
 #[test]
 fn a_batch_that_frees_tables_does_not_spare_the_lazy_cpu_that_collects_it() {
     for design in [IPI, LOG] {
@@ -66,9 +67,9 @@ fn a_batch_that_frees_tables_does_not_spare_the_lazy_cpu_that_collects_it() {
     }
 }
 
-/// On roll-over tags nothing remembers which flushes a CPU has missed. One that was skipped while lazy, ran something
-/// else and came back found its tag valid and its entries stale; and one that went lazy just after a requester had
-/// counted its flush, and just before that requester looked, took the flush as seen.
+/// With roll-over tags a CPU does not record which flushes it has missed. A CPU that was skipped in lazy TLB mode, ran
+/// another space and returned found its tag valid and its entries stale. A CPU that entered lazy TLB mode just after a
+/// requester had counted its flush, and just before that requester read its state, took the flush as seen.
 #[test]
 fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
     let design = Policy {
@@ -101,9 +102,9 @@ fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
     });
 }
 
-/// A roll-over keeps the tag that each CPU says it runs on. A CPU that switches says so before it has loaded the root:
-/// for a moment, long when a hypervisor takes the processor away just then, the old tag was still loaded and kept for
-/// nobody, and flushes were aimed at the old space's next tag.
+/// A roll-over keeps the tag that each CPU reports as its own. A switching CPU reports it before it has loaded the
+/// root. For a moment, which is long if a hypervisor deschedules it there, the old tag was still loaded and reserved
+/// for no CPU, and flushes were aimed at the old space's next tag.
 #[test]
 fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded() {
     let design = Policy {
@@ -148,9 +149,9 @@ fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded(
     });
 }
 
-/// A requester that finds its target off takes its request back by the number of its place in the queue. The target had
-/// served it already, and another requester had taken the place: that one's request was taken back, and waited for for
-/// ever.
+/// A requester that finds its target offline takes its request back by the number of its slot in the queue. The target
+/// had already served it, and another requester had taken the slot: that one's request was taken back, and its wait
+/// never ended.
 #[test]
 fn a_request_that_is_taken_back_is_not_somebody_elses() {
     let design = Policy {
@@ -170,7 +171,7 @@ fn a_request_that_is_taken_back_is_not_somebody_elses() {
                     for turn in 0..4 {
                         until(start + turn * 9_000);
                         dawdle(400);
-                        // Interrupted between handing the request over and looking whether the target is off.
+                        // Interrupted between handing the request over and checking whether the target is offline.
                         machine::raise(cpu as usize, machine::now() + machine::random_below(1500));
                         system.flush(&a, Range::page(P + cpu * PAGE));
                     }
@@ -189,9 +190,9 @@ fn a_request_that_is_taken_back_is_not_somebody_elses() {
     });
 }
 
-/// A queue of stack requests has 64 slots. Requesters beyond those all waited for the first target, and each slot that
-/// became free woke all of them: with 8192 CPUs nobody finished anything. Full queues are passed over, and come back
-/// to.
+/// A queue of stack requests has 64 slots. All further requesters waited for the first target, and each slot that
+/// became free woke all of them: with 8192 CPUs no requester finished. Requesters skip full queues and return to them
+/// later.
 #[test]
 fn more_requesters_than_a_queue_has_slots_finish_and_forget_no_target() {
     let spec = RunSpec {
@@ -206,7 +207,7 @@ fn more_requesters_than_a_queue_has_slots_finish_and_forget_no_target() {
     };
     let result = run(&spec, &mut |_| true).unwrap();
     assert_eq!(result.stale, 0, "{:?}", result.story);
-    // Hundreds ask at the same time, each many of the others.
+    // Hundreds request at the same time, each from many of the others.
     assert!(
         result.ops > 0 && result.ipis_per_op > 10.0,
         "{} {}",

@@ -1,4 +1,4 @@
-//! Bugs of how kernels and firmware send interrupts and take them: the wrong CPU, too deep, in the middle of a
+//! Bugs of how kernels and firmware send and take interrupts: to the wrong CPU, nested too deep, in the middle of a
 //! critical step, or not at all.
 
 use super::roles::*;
@@ -10,7 +10,7 @@ use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
 
 /// 11, Nanos 2179, Twizzler 150: a CPU spun for a lock with interrupts off, whose holder waited for that CPU's answer.
-/// The lock is the kernel's, and so is the mistake: the script makes it.
+/// The lock is the kernel's, and so is the mistake: the script contains it.
 #[test]
 fn a_cpu_does_not_spin_masked_for_a_lock_whose_holder_waits_for_it() {
     for design in [IPI, LOG] {
@@ -40,8 +40,8 @@ fn a_cpu_does_not_spin_masked_for_a_lock_whose_holder_waits_for_it() {
     }
 }
 
-/// 19, Asterinas 3757: the numbers that the kernel gives CPUs were taken for those of their interrupt controllers:
-/// another CPU was interrupted, and the wait never ended.
+/// 19, Asterinas 3757: logical CPU numbers were taken for those of the interrupt controllers: another CPU was
+/// interrupted, and the wait never ended.
 #[test]
 fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
     for design in [
@@ -61,7 +61,7 @@ fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
                     if cpu == 1 {
                         system.load(&a);
                     }
-                    // Idle, until CPU 0 has done with it: nothing but an interrupt makes it answer.
+                    // Idle, until CPU 0 has finished: only an interrupt makes it answer.
                     machine::sleep();
                 });
             }
@@ -77,8 +77,8 @@ fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
     }
 }
 
-/// 27, OpenSBI 402: two harts asked the firmware for remote fences. Each waited in it for the other, which did not look
-/// at what it was asked itself.
+/// 27, OpenSBI 402: two harts asked the firmware for remote fences. Each waited in it for the other, which did not
+/// serve the fences requested from it.
 #[test]
 fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
     let scene = |design: Policy| Scene {
@@ -104,7 +104,7 @@ fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
         Symptom::Spins,
         fence_each_other,
     );
-    // Interrupts of the kernel's own, in place of the firmware's calls, go without it.
+    // The kernel's own IPIs, in place of firmware calls, avoid it.
     let by_interrupts = scene(Policy::ARM_IPI);
     for seed in 0..by_interrupts.tries {
         let fault = Some(Bug::FirmwareServesNobody);
@@ -112,15 +112,15 @@ fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
     }
 }
 
-/// 29, Asterinas 1621: the handler let interrupts in; each that came meanwhile was handled on top of it, until the
-/// stack for interrupts had no room left.
+/// 29, Asterinas 1621: the handler enabled interrupts; each further interrupt was handled on top of it, until the
+/// interrupt stack overflowed.
 #[test]
 fn handlers_do_not_pile_up_on_the_stack_for_interrupts() {
     for design in [IPI, LOG] {
         let scene = Scene::new(5, design);
         contract(&scene, Bug::HandlerInterruptible, Symptom::Panics, |stage| {
             let a = stage.process(1);
-            // Long enough that others ask meanwhile.
+            // Long enough that other requests arrive meanwhile.
             stage.system.engine.kernel().on_invalidate(|| dawdle(2_000));
             stage.reads_pages(0, &a, 4, at(6_000));
             for cpu in 1..5 {
@@ -133,7 +133,7 @@ fn handlers_do_not_pile_up_on_the_stack_for_interrupts() {
 }
 
 /// 37, Linux 38cf307c1f20: an interrupt came between two stores of a switch, which together say what is loaded under
-/// which tag; the handler flushed under the one and recorded it for the other.
+/// which tag. The handler flushed under the one and recorded it for the other.
 #[test]
 fn an_interrupt_does_not_come_in_the_middle_of_a_switch() {
     for design in [IPI, LOG] {
@@ -141,7 +141,7 @@ fn an_interrupt_does_not_come_in_the_middle_of_a_switch() {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene, Bug::SwitchInterruptible, symptom, |stage| {
             let (a, b) = (stage.process(1), stage.process(2));
-            // Longer than an interrupt takes to come, as on a virtual CPU.
+            // Longer than the delivery of an interrupt, as on a virtual CPU.
             stage.system.engine.kernel().on_load_root(|| dawdle(4_000));
             stage.withdraws_pages(0, &a, 1, about(10_000, 2_500));
             stage.cpu(1, move |system| {

@@ -26,7 +26,7 @@ fn arm(design: impl Into<Design>) -> Scene {
     on(Isa::Aarch64(Aarch64::default()), design)
 }
 
-/// Its harts keep what they have cached under an ASID that they leave.
+/// Its harts keep cached entries under an ASID that they leave.
 fn riscv(design: impl Into<Design>) -> Scene {
     let harts = Riscv64 {
         root_load_ends_walks: true,
@@ -116,7 +116,7 @@ fn a_handler_does_not_answer_before_its_invalidation_is_complete() {
     );
 }
 
-/// Both CPUs take turns with more spaces than there are tags, or slots.
+/// Both CPUs alternate between more spaces than there are tags, or slots.
 fn take_turns(stage: &Stage) {
     let spaces = [1, 2, 3, 4].map(|number| stage.process(number));
     for cpu in 0..2 {
@@ -175,7 +175,7 @@ fn a_hart_that_is_off_is_not_waited_for() {
     );
 }
 
-/// A write of satp flushes nothing, and without ASIDs the entries of the space before are under the same number.
+/// A write of satp flushes nothing, and without ASIDs the entries of the previous space have the same number.
 #[test]
 fn without_asids_a_root_load_is_followed_by_a_fence() {
     contract(
@@ -223,8 +223,8 @@ fn a_tag_is_not_read_before_the_entry_is_cleared() {
     });
 }
 
-/// A hart may cache that a page is not mapped. The fault that maps it fences that away, under the tag of a space which
-/// a flush of tables has unloaded meanwhile; else the page faults again when the space is back.
+/// A hart may cache that a page is not mapped. The fault that maps it fences that, under the tag of a space which a
+/// flush of tables has unloaded meanwhile; else the page faults again when the space is loaded again.
 #[test]
 fn a_page_does_not_fault_again_because_its_space_was_unloaded_while_it_was_mapped() {
     let pages = 4 * ROUNDS;

@@ -1,4 +1,4 @@
-//! CPUs that are lazy: they run kernel code with a space still loaded, and speculate through it.
+//! CPUs in lazy TLB mode: they run kernel code with a space still loaded, and speculate through it.
 
 use super::roles::*;
 use super::scene::*;
@@ -7,8 +7,8 @@ use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 
-/// 32, Linux 83b0177a6c48: a CPU that left lazy read the generation while "not lazy" was still in its store buffer; the
-/// requester read "lazy" and skipped it.
+/// 32, Linux 83b0177a6c48: a CPU that left lazy TLB mode read the generation while "not lazy" was still in its store
+/// buffer; the requester read "lazy" and skipped it.
 #[test]
 fn the_end_of_laziness_is_not_overtaken_by_reading_the_generation() {
     for design in [IPI, LOG] {
@@ -25,7 +25,7 @@ fn the_end_of_laziness_is_not_overtaken_by_reading_the_generation() {
     }
 }
 
-/// CPU 1 goes lazy with links to a table cached; CPU 0 unmaps the region and frees the table.
+/// CPU 1 enters lazy TLB mode with links to a table cached; CPU 0 unmaps the region and frees the table.
 fn free_a_table_under_a_lazy_cpu(stage: &Stage) {
     let a = stage.process(1);
     stage.withdraws_tables(0, &a, at(10_000));
@@ -48,7 +48,7 @@ fn a_lazy_cpu_is_not_skipped_when_tables_are_freed() {
     }
 }
 
-/// 40, OpenBSD 9f1181d59de3: going lazy cleared the bit in the CPU set, with the root still loaded.
+/// 40, OpenBSD 9f1181d59de3: entering lazy TLB mode cleared the bit in the CPU set, with the root still loaded.
 #[test]
 fn going_lazy_does_not_leave_the_set() {
     for design in [IPI, LOG] {
@@ -58,8 +58,8 @@ fn going_lazy_does_not_leave_the_set() {
     }
 }
 
-/// 6, Linux, 2025: the handler asked "on a broadcast tag? then nothing is to be done" before it asked "lazy?", so a
-/// lazy CPU kept the root of a space that ended.
+/// 6, Linux, 2025: the handler tested for a broadcast tag, which needs no action, before it tested for lazy TLB mode.
+/// So a lazy CPU kept the root of a space that ended.
 #[test]
 fn a_lazy_cpu_on_a_system_wide_tag_does_not_keep_the_root_of_a_space_that_ends() {
     let scene = Scene::new(2, BROADCAST);
@@ -89,7 +89,7 @@ fn a_lazy_cpu_on_a_system_wide_tag_does_not_keep_the_root_of_a_space_that_ends()
     });
 }
 
-/// 38, ARM 8678c1f04277: tags rolled over while a CPU was lazy. It came back on its old tag, while flushes were aimed
+/// 38, ARM 8678c1f04277: tags rolled over while a CPU was lazy. It resumed with its old tag, while flushes were aimed
 /// at the space's new one.
 #[test]
 fn a_cpu_that_was_lazy_during_a_roll_over_does_not_come_back_on_a_tag_that_flushes_miss() {

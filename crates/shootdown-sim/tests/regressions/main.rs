@@ -1,5 +1,5 @@
 //! Bugs that shipped elsewhere, as races on the simulated machine. Each scenario runs over many seeds: on the engine no
-//! rule is broken; with the bug at least one seed shows what it does (`cargo test -p shootdown-sim-patched`, which
+//! rule is broken; with the bug at least one seed shows its effect (`cargo test -p shootdown-sim-patched`, which
 //! compiles these scenarios against the copy of the engine that has the bugs). Numbers are those of the list of
 //! regressions in the documentation.
 

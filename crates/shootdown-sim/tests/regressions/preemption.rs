@@ -1,4 +1,4 @@
-//! Preemption: what a requester may lose its CPU in the middle of, and what it may not.
+//! Preemption: where a requester may be preempted, and where it may not.
 
 use super::scene::*;
 use shootdown::{Order, Policy, Range, Requests};
@@ -9,8 +9,8 @@ use shootdown_sim::os::Priority;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Two threads on each of three CPUs touch the same pages, which one of them drops; each may be preempted wherever
-/// preemption is on, and goes on with any CPU, while another thread of the process takes its place.
+/// Two threads on each of three CPUs touch the same pages, which one of them drops. Each may be preempted wherever
+/// preemption is on, and continues on any CPU, while another thread of the process takes its place.
 fn threads_that_wander(stage: &Stage) {
     stage.scheduler.as_ref().expect("asked for").chaos.set(0.2);
     let a = stage.process(1);
@@ -19,7 +19,7 @@ fn threads_that_wander(stage: &Stage) {
         stage.thread(&a, thread % 3, Priority::Normal, move |system| {
             for _ in 0..60 {
                 let page = P + machine::random_below(2) * shootdown_sim::os::PAGE;
-                // One of them only: whoever finds a page dropped that is still being flushed would flush it once more.
+                // One of them only: a thread that finds a dropped page still being flushed would flush it once more.
                 match machine::random_below(4) {
                     0 if thread == 0 => system.drop_pages(&process, page, 1),
                     1 => system.touch(&process, page, shootdown_sim::hw::Access::Write),
@@ -47,8 +47,8 @@ fn a_requester_does_not_leave_its_cpu_before_it_has_flushed_it() {
     }
 }
 
-/// 15, in its second form, with a scheduler: the requester flushed its CPU, was moved to another, and sent to everybody
-/// but that one.
+/// 15, in its second form, with a scheduler: the requester flushed its CPU, was migrated to another, and sent to all
+/// CPUs but that one.
 #[test]
 fn a_requester_does_not_leave_its_cpu_between_its_own_flush_and_sending() {
     for design in [IPI, PREEMPTIBLE, LOG] {
@@ -62,7 +62,7 @@ fn a_requester_does_not_leave_its_cpu_between_its_own_flush_and_sending() {
     }
 }
 
-/// A waiter that is preempted keeps the descriptor of the CPU it asked from; the next requester there does not take it.
+/// A preempted waiter keeps the descriptor of the CPU that it sent from; the next requester there does not take it.
 #[test]
 fn the_descriptor_of_a_cpu_is_not_used_twice_at_once() {
     let design = Policy {
@@ -91,7 +91,7 @@ fn the_descriptor_of_a_cpu_is_not_used_twice_at_once() {
     });
 }
 
-/// What was seen of a request that waits for a CPU with interrupts off.
+/// The observations of a request that waits for a CPU with interrupts off.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     /// CPUs on which the request began and ended.
@@ -99,12 +99,12 @@ struct Seen {
     to: usize,
     begun: u64,
     ended: u64,
-    /// When somebody urgent, who woke up on the requester's CPU at 40,000, ran.
+    /// When the urgent thread, woken on the requester's CPU at 40,000, ran.
     urgent: u64,
 }
 
-/// A thread withdraws a page that another CPU has cached which keeps interrupts off. Meanwhile somebody urgent wakes up
-/// on the requester's CPU and keeps it; the third CPU has nothing to do.
+/// A thread withdraws a page that another CPU, with interrupts off, has cached. Meanwhile an urgent thread wakes up on
+/// the requester's CPU and keeps it; the third CPU is idle.
 fn wait_for_a_cpu_with_interrupts_off(design: Policy, seed: u64) -> Seen {
     let scene = Scene {
         threads: 5,
@@ -158,8 +158,8 @@ fn wait_for_a_cpu_with_interrupts_off(design: Policy, seed: u64) -> Seen {
     seen.get()
 }
 
-/// The request is on the stack of a waiter that is preempted and goes on with another CPU. A waiter that spins keeps
-/// its CPU, and whoever wakes up there waits as long as it does.
+/// The request is on the stack of a waiter that is preempted and continues on another CPU. A waiter that spins keeps
+/// its CPU, and a thread that wakes up there waits for the whole spin.
 #[test]
 fn a_waiter_is_preempted_and_migrates_with_its_request_outstanding() {
     for seed in 0..20 {
@@ -175,7 +175,7 @@ fn a_waiter_is_preempted_and_migrates_with_its_request_outstanding() {
     }
 }
 
-/// The handler may not wait: what it has taken and not answered, somebody waits for.
+/// The handler may not wait: other CPUs wait for the requests that it has taken and not answered.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "from within the shootdown handler")]
@@ -185,7 +185,7 @@ fn waiting_in_the_handler_is_refused() {
         let (system, other) = (Rc::downgrade(&stage.system), b.clone());
         let armed = Flag::default();
         let trap = armed.clone();
-        // The handler of a lazy CPU lets go of the root; this one flushes something from there.
+        // The handler of a lazy CPU unloads the root; this one flushes a page from there.
         stage.system.engine.kernel().on_load_root(move || {
             if machine::cpu() == 1 && trap.replace(false) {
                 let system = system.upgrade().expect("the run is on");

@@ -1,4 +1,4 @@
-//! What a flush covers: counts, table pages, and the frames behind.
+//! The extent of a flush: counts, table pages, and the frames behind.
 
 use super::roles::*;
 use super::scene::*;
@@ -7,8 +7,8 @@ use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::os::PAGE;
 
-/// 4, Linux, 2025: the most pages a broadcast takes read as 0 before CPUID was looked at; an early flush of a kernel
-/// range was cut into pieces of nothing, for ever.
+/// 4, Linux, 2025: the largest page count of a broadcast was 0 before CPUID was read. An early flush of a kernel range
+/// was cut into pieces of zero pages, an endless loop.
 #[test]
 fn an_early_kernel_flush_does_not_loop_on_a_limit_of_nothing() {
     let mut scene = Scene::new(1, BROADCAST);
@@ -61,8 +61,8 @@ fn a_freed_table_does_not_stay_in_paging_structure_caches() {
     }
 }
 
-/// CPU 1 caches links to the tables on both sides of a boundary; CPU 0 takes the leaves away, flushes them, and frees
-/// both tables with one flush at a stride of 2 MiB.
+/// CPU 1 caches links to the tables on both sides of a boundary; CPU 0 clears the leaves, flushes them, and frees both
+/// tables with one flush at a stride of 2 MiB.
 fn free_two_tables(stage: &Stage) {
     const SPAN: u64 = 512 * PAGE;
     let last = P + SPAN - PAGE;
@@ -105,8 +105,8 @@ fn free_two_tables(stage: &Stage) {
     });
 }
 
-/// With TCE an invalidation takes only the upper-level entries on the way to its address: a flush that frees two tables
-/// must name an address under each. Without TCE one address was enough, and the mistake went unseen.
+/// With TCE an invalidation drops only the upper-level entries on the path to its address: a flush that frees two
+/// tables must name an address under each. Without TCE one address was enough, and the mistake stayed hidden.
 #[test]
 fn a_flush_that_frees_two_tables_names_an_address_under_each() {
     for design in [IPI, LOG, BROADCAST] {
@@ -171,9 +171,9 @@ fn the_last_page_of_a_broadcast_is_not_left_out() {
     });
 }
 
-/// 41, FreeBSD a0f64f38a183: pages were promoted to a superpage and only the superpage's base was invalidated; small
-/// entries from before survived. Here the script makes that mistake, not the engine: it names the stride of what comes,
-/// not of what goes.
+/// 41, FreeBSD a0f64f38a183: pages were promoted to a superpage and only the superpage's base was invalidated; older
+/// small entries survived. Here the script makes that mistake, not the engine: it passes the stride of the new entry,
+/// not of the old ones.
 #[test]
 fn small_entries_do_not_survive_a_collapse_that_names_the_small_stride() {
     for design in [IPI, LOG, BROADCAST] {
@@ -196,8 +196,8 @@ fn small_entries_do_not_survive_a_collapse_that_names_the_small_stride() {
     }
 }
 
-/// 51, FreeBSD-EN-26:10: a large range was broadcast with the 2 MiB stride. The instruction invalidates one address in
-/// each 2 MiB then, whatever is cached between them.
+/// 51, FreeBSD-EN-26:10: a large range was broadcast with the 2 MiB stride. The instruction then invalidates one
+/// address in each 2 MiB, and misses the pages between them.
 #[test]
 fn small_pages_are_not_broadcast_with_the_large_stride() {
     let design = Policy {

@@ -92,15 +92,15 @@ fn targets_are_not_chosen_by_what_the_requester_runs() {
     }
 }
 
-/// CPU 1 runs what CPU 0 withdraws from.
+/// CPU 1 runs the space from which CPU 0 withdraws.
 fn flush_a_space_that_runs_on_both(stage: &Stage) {
     let a = stage.process(1);
     stage.withdraws_pages(0, &a, 2, at(10_000));
     stage.reads_pages(1, &a, 2, at(6_000));
 }
 
-/// 14, seL4 81679f2b: the pending flag was visible before what was asked; the target found nothing to do, and its
-/// answer was lost.
+/// 14, seL4 81679f2b: the pending flag was visible before the arguments; the target found nothing to do, and its answer
+/// was lost.
 #[test]
 fn a_request_is_not_seen_before_its_arguments() {
     for order in [Order::Serial, Order::Concurrent] {
@@ -114,7 +114,7 @@ fn a_request_is_not_seen_before_its_arguments() {
     }
 }
 
-/// 24, Twizzler: after a bound the waiter gave up and freed the page all the same.
+/// 24, Twizzler: after a bound the waiter gave up and freed the page anyway.
 #[test]
 fn a_wait_does_not_end_before_everybody_has_answered() {
     for design in [IPI, LOG] {
@@ -134,7 +134,7 @@ fn a_wait_does_not_end_before_everybody_has_answered() {
     }
 }
 
-/// As above, but the frame is freed without telling the oracle that a flush is complete.
+/// As above, but the frame is freed without notifying the oracle of a complete flush.
 fn free_before_the_answer(stage: &Stage) {
     let a = stage.process(1);
     stage.reads_pages(1, &a, 1, at(6_000));
@@ -145,7 +145,7 @@ fn free_before_the_answer(stage: &Stage) {
     });
 }
 
-/// 22, Redox: a departing CPU acknowledged a request once more than it was counted, and the waiter went on while
+/// 22, Redox: a departing CPU acknowledged a request once more than it was counted, and the waiter continued while
 /// another CPU had not answered.
 #[test]
 fn a_departing_cpu_does_not_answer_for_another() {
@@ -169,7 +169,7 @@ fn a_departing_cpu_does_not_answer_for_another() {
     });
 }
 
-/// 39, FreeBSD-EN-22:04: the request was sent before the change was published; a target that looked at once found
+/// 39, FreeBSD-EN-22:04: the request was sent before the change was published; a target that read it at once found
 /// nothing new, and answered.
 #[test]
 fn a_request_is_not_sent_before_the_change_is_published() {

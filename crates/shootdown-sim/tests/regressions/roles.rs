@@ -1,4 +1,4 @@
-//! Parts that many scenarios have in common. Each is what one CPU does in every round; what a scenario is about stays
+//! Parts that many scenarios have in common. Each is the part of one CPU in every round; the point of a scenario stays
 //! with the scenario.
 
 use super::scene::*;
@@ -9,7 +9,7 @@ use shootdown_sim::os::PAGE;
 #[derive(Clone, Copy)]
 pub struct Moment {
     after: u64,
-    /// Up to this much later, at random.
+    /// Random added delay, at most.
     spread: u64,
 }
 
@@ -24,7 +24,7 @@ pub fn about(after: u64, spread: u64) -> Moment {
 }
 
 impl Moment {
-    /// Lets time pass until it has come in the round that began at `start`.
+    /// Lets time pass until that moment of the round that began at `start`.
     pub fn come(self, start: u64) {
         until(start + self.after);
         if self.spread > 0 {
@@ -41,7 +41,7 @@ impl Stage {
         });
     }
 
-    /// `cpu` runs `process`, writes its first pages, and at `moment` does something about them.
+    /// `cpu` runs `process`, writes its first pages, and at `moment` acts on them.
     pub fn writes_and(
         &self,
         cpu: usize,
@@ -82,8 +82,8 @@ impl Stage {
         });
     }
 
-    /// `cpu` runs `process`, reads a page and goes lazy at `leaving`, and is back at `returning`: then it does `back`,
-    /// which is given the start of the round.
+    /// `cpu` runs `process`, reads a page and enters lazy TLB mode at `leaving`, and is back at `returning`: then it
+    /// runs `back`, with the start of the round.
     pub fn goes_lazy_and_returns(
         &self,
         cpu: usize,

@@ -1,6 +1,6 @@
 //! How a scenario is set up, played over seeds, and judged.
 //!
-//! A [`Scene`] says what the machine and the design are; a script gives each CPU of a [`Stage`] what it does, mostly in
+//! A [`Scene`] describes the machine and the design. A script gives each CPU of a [`Stage`] its operations, mostly in
 //! rounds that start at fixed times and race within. CPUs speculate at random moments throughout.
 
 use shootdown::{BroadcastLimits, Design, Order, Policy, Reach, Requests, Tags, Wait, Walkers, Word};
@@ -20,16 +20,16 @@ pub type Proc = Rc<Process<1>>;
 /// The page that most races are about.
 pub const P: u64 = USER_BASE;
 
-/// Length of a round, cycles: longer than anything that happens in one.
+/// Length of a round, cycles: longer than any operation in it.
 pub const ROUND: u64 = 40_000;
 
 /// Rounds in a run.
 pub const ROUNDS: u64 = 12;
 
-/// A sampling window that is always open on CPU 0, so that it promotes whatever it may.
+/// A sampling window that is always open on CPU 0, so that it promotes every space that it may.
 pub const ALWAYS_CONSIDER: u64 = 1 << 62;
 
-/// Interrupts, per-CPU tags, stack requests; nobody walks without a lock, so nobody is interrupted for that.
+/// Interrupts, per-CPU tags, stack requests; there are no lockless walks, so no CPU is interrupted for them.
 pub const IPI: Policy = Policy {
     walkers: Walkers::None,
     stuck_ns: 0,
@@ -63,7 +63,7 @@ pub const BROADCAST: Policy = Policy {
     ..IPI
 };
 
-/// What the machine is.
+/// The machine.
 pub struct Scene {
     pub cpus: usize,
     pub design: Design,
@@ -73,7 +73,7 @@ pub struct Scene {
     pub limits: Option<BroadcastLimits>,
     /// A leaf-only invalidation keeps paging-structure entries.
     pub leaf_only_keeps_psc: bool,
-    /// A page invalidation drops only the paging-structure entries on the way to it (x86 TCE).
+    /// A page invalidation drops only the paging-structure entries on the path to it (x86 TCE).
     pub tce: bool,
     /// The instruction set.
     pub isa: Isa,
@@ -81,7 +81,7 @@ pub struct Scene {
     pub threads: usize,
     /// Devices that access memory through page tables.
     pub devices: usize,
-    /// Seeds that the engine must survive.
+    /// Seeds that must pass on the engine.
     pub seeds: u64,
     /// Seeds within which the fault must show.
     pub tries: u64,
@@ -110,14 +110,14 @@ impl Scene {
     }
 }
 
-/// What a fault does.
+/// The effect of a fault.
 #[derive(Debug, Clone, Copy)]
 pub enum Symptom {
     /// The oracle finds this rule broken.
     Breaks(Rule),
-    /// CPUs wait for ever.
+    /// CPUs wait without end.
     Hangs,
-    /// A CPU works for ever.
+    /// A CPU works without end.
     Spins,
     /// The kernel gives up.
     Panics,
@@ -162,7 +162,7 @@ impl Stage {
         self.system.process(number, 2 << 20)
     }
 
-    /// What `cpu` does; it comes online before and goes offline after.
+    /// The task of `cpu`; it comes online before and goes offline after.
     pub fn cpu(&self, cpu: usize, body: impl FnOnce(&Sys) + 'static) {
         let system = self.system.clone();
         self.task(cpu, move || {
@@ -192,8 +192,8 @@ impl Stage {
             .spawn_thread(&self.machine.borrow(), process, cpu, priority, move || body(&system));
     }
 
-    /// `cpu` fills the translations of `pages` pages from [`P`] on its own accord, at random moments, about every
-    /// `mean` cycles for as long as the rounds last.
+    /// `cpu` speculatively fills the translations of `pages` pages from [`P`], at random moments, about every `mean`
+    /// cycles, for the duration of the rounds.
     pub fn speculate(&self, cpu: usize, pages: u64, mean: u64) {
         self.at_random_moments(cpu, P, pages, mean, move |hw, va, at| hw.speculate(cpu, va, at));
     }
@@ -236,8 +236,8 @@ impl Stage {
     }
 }
 
-/// Whether this is the package whose engine holds the known bugs. There scenarios are played with their bug, and in the
-/// other without.
+/// Whether this is the package whose engine holds the known bugs. There scenarios run with their bug, and in the other
+/// without.
 fn is_patched() -> bool {
     env!("CARGO_PKG_NAME").ends_with("-patched")
 }
@@ -267,7 +267,7 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Bug>, script: &dyn Fn(&Stage
         tags: scene.design.machine.has_tags(),
         iommu: (scene.devices > 0).then_some(Iommu {
             devices: scene.devices,
-            // Longer than a flush by interrupts, so that not waiting shows.
+            // Longer than a flush by interrupts, so that a missing wait shows.
             command_cycles: 4_000,
         }),
         speculation: 0.2,
@@ -315,7 +315,7 @@ pub fn contract(scene: &Scene, fault: Bug, symptom: Symptom, script: impl Fn(&St
         return;
     }
     let shown = (0..scene.tries).find(|&seed| {
-        // What the fault leaves behind may be caught by a check of a debug build before the oracle sees it.
+        // A debug check may catch the effects of the fault before the oracle sees it.
         let played = catch_unwind(AssertUnwindSafe(|| play(scene, seed, Some(fault), &script)));
         played.map_or(true, |ending| ending.shows(symptom))
     });
@@ -334,7 +334,7 @@ pub fn until(at: u64) {
     machine::charge(at.saturating_sub(machine::now()));
 }
 
-/// Calls `body` with the start of each round, once that has come.
+/// Calls `body` with the start of each round, when it has come.
 pub fn rounds(mut body: impl FnMut(u64)) {
     for round in 1..=ROUNDS {
         until(round * ROUND);

@@ -1,4 +1,4 @@
-//! TLBs that belong to no CPU: a device reads a process's memory through the page tables while they change.
+//! Secondary TLBs: a device reads a process's memory through the page tables while they change.
 
 use super::roles::*;
 use super::scene::*;
@@ -41,7 +41,7 @@ fn unmap_under_a_device(stage: &Stage) {
     });
 }
 
-/// However a flush goes, the device is told, and waited for before frames and tables are freed.
+/// For every kind of flush, the device is flushed, and waited for before frames and tables are freed.
 #[test]
 fn a_device_uses_nothing_that_was_flushed_whatever_the_way() {
     let rolled = |reach| Policy {
@@ -94,7 +94,7 @@ fn a_device_is_told_of_what_is_broadcast() {
     );
 }
 
-/// The requests of a batch are collected; each space's devices are told all the same.
+/// The requests of a batch are collected; each space's devices are flushed too.
 #[test]
 fn a_device_is_told_of_batches() {
     for design in [IPI, LOG, BROADCAST] {
@@ -134,7 +134,7 @@ fn a_device_leaves_a_space_that_ends() {
 }
 
 /// 52, CVE-2025-71089 and 71202: a device that shares page tables walks the kernel half too, and keeps links to tables
-/// there although it may not use what they lead to. Tables of the kernel were freed, and it was not told.
+/// there although it may not use their mappings. Page-table pages of the kernel were freed without flushing it.
 #[test]
 fn a_device_keeps_no_link_to_a_table_of_the_kernel_that_is_freed() {
     for design in [IPI, LOG, BROADCAST] {
@@ -166,7 +166,7 @@ fn a_device_keeps_no_link_to_a_table_of_the_kernel_that_is_freed() {
 }
 
 /// 55, XSA-480, CVE-2026-23554: tables of the second stage were freed as soon as they were unlinked; the flush had been
-/// put off to the end of the operation.
+/// deferred to the end of the operation.
 #[test]
 fn a_table_is_not_freed_before_the_flush_that_was_put_off() {
     for design in [IPI, LOG, BROADCAST] {

@@ -35,8 +35,8 @@ fn shows_when_a_cpu_comes_back(fault: Bug) {
     }
 }
 
-/// 1, Linux CVE-2025-37964: the requester looked at what a CPU had loaded, saw that it was only about to load the
-/// space, and skipped it; but the CPU had read the generation already.
+/// 1, Linux CVE-2025-37964: the requester read the state of a CPU, saw that it was only about to load the space, and
+/// skipped it; but the CPU had already read the generation.
 #[test]
 fn a_cpu_that_is_switching_in_is_not_skipped() {
     shows_when_a_cpu_comes_back(Bug::SkipSwitchingCpu);
@@ -56,7 +56,7 @@ fn the_root_is_not_loaded_before_the_set_is_joined() {
     shows_when_a_cpu_comes_back(Bug::RootLoadBeforeJoin);
 }
 
-/// 23, several kernels: a CPU that switches away gave up its bit first and loaded the new root after; a flush in
+/// 23, several kernels: a CPU that switches away cleared its bit first and loaded the new root after; a flush in
 /// between did not wait for it although it could still use the old space.
 #[test]
 fn the_set_is_not_left_while_the_old_root_is_loaded() {
@@ -104,8 +104,8 @@ fn nothing_is_filled_between_the_flush_of_a_tag_and_the_root_load() {
     });
 }
 
-/// 20, Haiku ddff61f3, ee280b59: the local flush read which space was loaded, was preempted, and went on under whatever
-/// was loaded by then; the slot was marked fresh all the same.
+/// 20, Haiku ddff61f3, ee280b59: the local flush read which space was loaded, was preempted, and continued under the
+/// space loaded by then; the slot was nevertheless marked fresh.
 #[test]
 fn a_local_flush_does_not_work_on_what_was_loaded_before_an_interrupt() {
     for design in [IPI, LOG] {

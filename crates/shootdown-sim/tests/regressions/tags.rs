@@ -1,4 +1,4 @@
-//! Tags: who has which, and that both halves of a split pair are treated.
+//! Tags: which space owns which, and that both halves of a split pair are treated.
 
 use super::roles::*;
 use super::scene::*;
@@ -98,8 +98,8 @@ fn a_broadcast_does_not_stop_at_one_half_of_a_split_pair() {
     );
 }
 
-/// Few tags, which roll over while CPU 1 stays in one space and reads there. CPU 0 takes turns with five more spaces,
-/// comes back, maps and unmaps.
+/// Few tags, which roll over while CPU 1 stays in one space and reads there. CPU 0 cycles through five more spaces,
+/// returns, maps and unmaps.
 fn roll_over_twice_under_a_reader(stage: &Stage) {
     let a = stage.process(1);
     let others: Vec<_> = (2..7).map(|number| stage.process(number)).collect();
@@ -151,15 +151,15 @@ fn a_tag_is_kept_over_two_roll_overs(fault: Bug) {
 }
 
 /// 49, arm64 0ebea8088095, 2015: when a tag that CPUs had kept over a roll-over was renewed, only the first CPU's copy
-/// was. The next roll-over took the tag from the others for an old one: their space went on under another tag, and
-/// flushes missed them.
+/// was. The next roll-over took the others' tag for an old one: their space continued under another tag, and flushes
+/// missed them.
 #[test]
 fn a_tag_is_kept_over_two_roll_overs_for_every_cpu_that_runs_on_it() {
     a_tag_is_kept_over_two_roll_overs(Bug::FirstReservationRenewed);
 }
 
 /// 50, Linux ae120d9edfe9, 2013: a CPU that stayed in its space from one roll-over to the next had no active tag at the
-/// second, and what it had kept at the first was not looked at.
+/// second, and the tag that it had reserved at the first was ignored.
 #[test]
 fn a_tag_is_kept_over_two_roll_overs_for_a_cpu_that_takes_no_other() {
     a_tag_is_kept_over_two_roll_overs(Bug::ReservationForgotten);
@@ -202,7 +202,7 @@ fn a_kernel_page_does_not_stay_under_a_tag_that_is_not_loaded() {
 }
 
 /// 54, nested VMX, 2026: a guest's tag was not flushed when its virtual CPU moved to another processor and back, so
-/// entries of its earlier stay there were used. Here the owner of a tag is a process.
+/// entries from its earlier stay there were used. Here the owner of a tag is a process.
 #[test]
 fn a_tag_is_not_taken_up_again_as_it_was_before_its_owner_moved() {
     for design in [IPI, LOG, PREEMPTIBLE] {

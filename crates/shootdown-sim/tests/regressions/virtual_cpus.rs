@@ -1,5 +1,5 @@
-//! Virtual CPUs that a hypervisor deschedules at any point, and flushes at entry when asked, in place of an interrupt
-//! that would be waited for until it runs again.
+//! Virtual CPUs that a hypervisor deschedules at any point, and flushes at entry on request, in place of an interrupt
+//! whose answer would have to wait until they run again.
 
 use super::roles::*;
 use super::scene::*;
@@ -15,7 +15,7 @@ fn flush_about_an_entry(stage: &Stage) {
     let (a, other) = (stage.process(1), stage.process(2));
     let b = a.clone();
     stage.system.virtualise();
-    // Weak: the system owns what the hook lies in.
+    // Weak: the system owns the memory of the hook.
     let weak = Rc::downgrade(&stage.system);
     let perhaps_deschedule = move || {
         if machine::cpu() == 1
@@ -67,7 +67,7 @@ fn a_request_to_flush_at_entry_is_not_lost_to_the_entry() {
     }
 }
 
-/// A flush while the other CPU is out waits for nobody, and that CPU uses nothing stale when it is back.
+/// A flush while the other CPU is descheduled waits for no CPU, and that CPU uses nothing stale when it returns.
 #[test]
 fn a_descheduled_cpu_is_not_waited_for() {
     for design in [IPI, LOG] {
@@ -95,7 +95,7 @@ fn a_descheduled_cpu_is_not_waited_for() {
     }
 }
 
-/// A flush at entry says nothing of a walk in whose middle the CPU was descheduled.
+/// A flush at entry proves nothing about a walk during which the CPU was descheduled.
 #[test]
 fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
     for walkers in [Walkers::Precise, Walkers::PreciseExchange, Walkers::Sticky] {
@@ -120,8 +120,7 @@ fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
     }
 }
 
-/// The same race where a host's scheduler takes CPUs away: two virtual CPUs and one of another machine share two of its
-/// CPUs.
+/// The same race under a host's scheduler: two virtual CPUs and one of another machine share two of its CPUs.
 #[test]
 fn a_request_to_flush_at_entry_is_not_lost_to_a_host_that_takes_turns() {
     let scene = Scene::new(2, LOG);

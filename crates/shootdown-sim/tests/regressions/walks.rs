@@ -1,5 +1,5 @@
-//! Lockless walks by software, and table pages that are freed or reused under them (C3). CPU 0 runs process A and takes
-//! its table away; CPU 1 runs another process and walks A's tables, so that no flush of A interrupts it.
+//! Lockless walks by software, and table pages that are freed or reused during them (C3). CPU 0 runs process A and
+//! unlinks its table; CPU 1 runs another process and walks A's tables, so that no flush of A interrupts it.
 
 use super::roles::*;
 use super::scene::*;
@@ -9,7 +9,7 @@ use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::{PAGE, PageReferences};
 
-/// Modes under which an answered interrupt is what proves that a walk ended.
+/// Modes under which an answered interrupt proves that a walk ended.
 const BY_INTERRUPT: [Walkers; 5] = [
     Walkers::InterruptAll,
     Walkers::Precise,
@@ -31,7 +31,7 @@ fn with(walkers: Walkers, base: Policy) -> Policy {
     Policy { walkers, ..base }
 }
 
-/// Walks `a` for about `long` cycles under one guard: pins pages and looks at their leaves again.
+/// Walks `a` for about `long` cycles under one guard: pins pages and reads their leaves again.
 fn walk(system: &Sys, a: &Proc, references: PageReferences, long: u64) {
     system.in_walk(a, || linger(system, a, references, long));
 }
@@ -47,16 +47,16 @@ fn linger(system: &Sys, a: &Proc, references: PageReferences, long: u64) {
     }
 }
 
-/// How CPU 0 takes the table away.
+/// How CPU 0 disposes of the table.
 #[derive(Clone, Copy)]
 enum Taking {
     /// It is freed (an unmap, a collapse).
     Free,
-    /// It goes to another process at once.
+    /// It moves to another process at once.
     Reuse,
 }
 
-/// In every round CPU 0 maps pages of A, and about when CPU 1 walks them takes the table away.
+/// In every round CPU 0 maps pages of A, and unlinks the table at about the time when CPU 1 walks them.
 fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u64) {
     let (a, b, other) = (stage.process(1), stage.process(2), stage.process(3));
     let references = stage.system.page_references(P, 4);
@@ -101,7 +101,7 @@ fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u
 }
 
 /// 7, Linux CVE-2025-38085: a shared page table was given to one of its processes for good while GUP-fast of another
-/// still walked it.
+/// was still walking it.
 #[test]
 fn a_table_page_is_not_reused_under_a_walk() {
     for walkers in EVERY {
@@ -114,7 +114,7 @@ fn a_table_page_is_not_reused_under_a_walk() {
     }
 }
 
-/// 36, Linux 2ba99c5e0881: a collapse to a huge page freed the table after a flush, and told no lockless walker.
+/// 36, Linux 2ba99c5e0881: a collapse to a huge page freed the table after a flush, without waiting for lockless walks.
 #[test]
 fn a_flush_that_frees_a_table_does_not_forget_the_walkers() {
     for walkers in BY_INTERRUPT {
@@ -127,8 +127,8 @@ fn a_flush_that_frees_a_table_does_not_forget_the_walkers() {
     }
 }
 
-/// Walks that are over soon, begun about when the table goes: the window in which stores are still in a buffer is
-/// short.
+/// Short walks that begin at about the time when the table is unlinked: the window in which stores are still in a
+/// buffer is short.
 #[track_caller]
 fn shows_under_short_walks(walkers: Walkers, fault: Bug) {
     let scene = Scene {
@@ -153,7 +153,7 @@ fn a_walk_does_not_read_tables_before_it_is_published() {
     }
 }
 
-/// The other side of 9: the freeing side looked for walkers while its own store was still in the buffer.
+/// The other side of 9: the freeing side read the walkers while its own store was still in the buffer.
 #[test]
 fn the_freeing_side_does_not_look_for_walkers_before_its_barrier() {
     for walkers in [Walkers::Precise, Walkers::Sticky] {
@@ -161,7 +161,7 @@ fn the_freeing_side_does_not_look_for_walkers_before_its_barrier() {
     }
 }
 
-/// A registration that is forgotten in the middle of the walk it stands for.
+/// A registration that is cleared in the middle of its walk.
 #[test]
 fn a_handler_does_not_forget_a_walk_that_goes_on() {
     for walkers in BY_INTERRUPT {
@@ -172,7 +172,7 @@ fn a_handler_does_not_forget_a_walk_that_goes_on() {
     }
 }
 
-/// A table page that waits for a grace period does not go before the last walk that began before it.
+/// A table page that waits for a grace period is not freed before the last walk that began before it.
 #[test]
 fn a_grace_period_is_not_over_before_the_walks_in_it() {
     for base in [IPI, LOG, BROADCAST] {
@@ -183,7 +183,7 @@ fn a_grace_period_is_not_over_before_the_walks_in_it() {
     }
 }
 
-/// CPU 0, where a change of policy is what a scenario is about.
+/// CPU 0, in scenarios about a change of policy.
 fn take_tables_all_the_time(system: &Sys, a: &Proc) {
     while machine::now() < ROUNDS * ROUND {
         map_and_write(system, a);
@@ -192,8 +192,8 @@ fn take_tables_all_the_time(system: &Sys, a: &Proc) {
     }
 }
 
-/// The mode of a space changes while a walk that registered under the old one goes on: the next freeing side must not
-/// look for it in the new place only.
+/// The mode of a space changes while a walk that registered under the old one continues: the next freeing side must
+/// check the old place too.
 #[test]
 fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
     let scene = Scene {
@@ -227,8 +227,7 @@ fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
     );
 }
 
-/// A CPU walks, goes off, and is back when the space has changed its mode: what it remembers of its walks is worth
-/// nothing.
+/// A CPU walks, goes offline, and returns when the space has changed its mode: its own record of its walks is void.
 #[test]
 fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
     let scene = Scene {
@@ -274,7 +273,7 @@ fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
     );
 }
 
-/// CPU 0 takes tables away and frees those for which a grace period is over.
+/// CPU 0 unlinks tables and frees those for which a grace period is over.
 fn take_tables_and_free_those_that_wait(stage: &Stage, a: &Proc, moment: Moment) {
     let a = a.clone();
     stage.cpu(0, move |system| {
@@ -287,7 +286,7 @@ fn take_tables_and_free_those_that_wait(stage: &Stage, a: &Proc, moment: Moment)
     });
 }
 
-/// Walks in NMI context interrupt walks, registrations and handlers, and are honoured all the same.
+/// Walks in NMI context interrupt walks, registrations and handlers, and must be honoured too.
 #[test]
 fn a_walk_from_nmi_context_is_not_missed() {
     for walkers in EVERY {
@@ -312,7 +311,7 @@ fn a_walk_from_nmi_context_is_not_missed() {
     }
 }
 
-/// A CPU that goes off with a registration, and walks again when it is back.
+/// A CPU that goes offline with a registration, and walks again when it returns.
 #[test]
 fn a_cpu_that_was_off_does_not_walk_unseen() {
     for walkers in EVERY {
