@@ -1,8 +1,8 @@
 //! Operands of translation-invalidation instructions, as pure functions.
 //!
-//! Nothing here executes an instruction: each module turns an intention into register values and back, so that every
-//! bit can be tested on any host. Kernels put the values into registers; simulators and #UD handlers decode them.
-//! Types are chosen so that operands a processor would refuse, or that would flush too little, cannot be built.
+//! Nothing here executes an instruction. Each module converts an operation into register values and back, so every bit
+//! can be tested on any host. Kernels put the values into registers; simulators and #UD handlers decode them. The types
+//! exclude operands that a processor would refuse, or that would flush too little.
 //!
 //! One module per instruction set: [`x86_64`], [`aarch64`], [`riscv64`].
 #![cfg_attr(not(test), no_std)]

@@ -1,5 +1,5 @@
-//! Explores races under designs, one after the other, until a rule is broken: for scripts, a line of tab-separated
-//! words each.
+//! Explores races under designs, one after the other, until a rule is broken. For scripts: prints one line of
+//! tab-separated fields for each.
 //!
 //! ```text
 //! race STATES RACE/DESIGN...
@@ -7,8 +7,8 @@
 //! caught  lazy/ipi      120 states     40 runs    C1 broken: CPU 1 can use ...
 //! ```
 //!
-//! With three CPUs it takes 200 random runs. An exploration that has more than STATES states is given up: `unknown`.
-//! Exit status: 0, 1 when a rule was broken, 2 on bad usage. `--list` names every race under every sound design.
+//! Races of three CPUs take 200 random runs. An exploration that exceeds STATES states is aborted: `unknown`. Exit
+//! status: 0, 1 if a rule was broken, 2 on bad usage. `--list` names every race under every sound design.
 
 use shootdown_check::scenario;
 use shootdown_check::subject::{self, Subject};
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         eprintln!("race: {:?} is no number of states", arguments[0]);
         return ExitCode::from(2);
     };
-    // A panic of the engine is a verdict, and not to be shown twice.
+    // A panic of the engine is a verdict, which is printed once.
     std::panic::set_hook(Box::new(|_| {}));
     for name in names {
         let Some((race, subject)) = named(name) else {

@@ -1,17 +1,17 @@
-//! Whose memory the machine has: x86, Arm or RISC-V.
+//! The memory model of the machine: x86, Arm or RISC-V.
 //!
-//! Owns the names, and which one a preset is meant for. What each does is in `views.rs` and `barriers.rs`.
+//! Owns the names, and which one a preset is meant for. Their behaviour is in `views.rs` and `barriers.rs`.
 
 use std::fmt;
 
-/// An instruction set, as far as its memory is concerned.
+/// The memory model of an instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Architecture {
     /// Total store order: stores wait in order, everything else happens in order.
     #[default]
     X86,
-    /// Armv8-A: other-multi-copy atomic; loads and stores are reordered unless something forbids it; walkers see a
-    /// table write after a DSB; local invalidations are under way until a DSB.
+    /// Armv8-A: other-multi-copy atomic; loads and stores are reordered unless ordered by something; walkers see a
+    /// table write after a DSB; local invalidations are in progress until a DSB.
     Arm,
     /// RISC-V (RVWMO): the same order of loads and stores; the walker of a hart sees what the hart knew at its
     /// SFENCE.VMA.
@@ -36,7 +36,7 @@ impl Architecture {
         Self::ALL.into_iter().find(|architecture| architecture.name() == name)
     }
 
-    /// Whether loads may return what has been replaced, and stores become visible out of order.
+    /// Whether loads may return replaced values, and stores may become visible out of order.
     pub(crate) const fn is_weak(self) -> bool {
         !matches!(self, Architecture::X86)
     }

@@ -6,16 +6,17 @@
 //! | `publish_tables` | `mfence` | `dsb ishst`: walkers find what this CPU has written | `fence rw,rw` |
 //! | `before_ipi` | `mfence` | `dsb ishst` | `fence rw,o` |
 //! | `before_root_load` | nothing | `dsb ish` | `fence rw,rw` |
-//! | local invalidation | drains, at once | TLBI, under way until `dsb nsh` | SFENCE.VMA: the hart's walker finds what the hart knows |
-//! | broadcast | under way until synchronised | the same; `dsb ish` | firmware's SFENCE.VMA on every hart |
+//! | local invalidation | drains, at once | TLBI, in progress until `dsb nsh` | SFENCE.VMA: the hart's walker finds
+//! what the hart knows |
+//! | broadcast | in progress until synchronised | the same; `dsb ish` | firmware's SFENCE.VMA on every hart |
 //!
-//! A data memory barrier of Arm orders loads and stores, and nothing else. An interrupt, a root load and a TLBI may
-//! come before what a DMB orders them behind: whoever takes the interrupt may miss it, and what the walker finds under
-//! the new root, or again behind the TLBI, may be older. Only a DSB holds them up, and all else. A TLBI and a root load
-//! wait for the loads that they depend on; all before them are taken to be such.
+//! A data memory barrier of Arm orders only loads and stores. An interrupt, a root load and a TLBI may take effect
+//! before accesses that a DMB orders before it. The CPU that takes the interrupt may then miss them. The walker may
+//! find older values under the new root, or after the TLBI. Only a DSB orders all of these. A TLBI and a root load wait
+//! for the loads that they depend on; all earlier loads are assumed to be such.
 //!
-//! Stronger than the architectures: an SFENCE.VMA lets all stores of its hart out; what a RISC-V hart may have cached
-//! of invalid entries is not there (a fault that is too many breaks no rule).
+//! Stronger than the architectures: an SFENCE.VMA makes all stores of its hart visible, and a RISC-V hart caches no
+//! invalid entries (an extra fault breaks no rule).
 
 use crate::architecture::Architecture;
 use crate::machine::Machine;
@@ -27,7 +28,7 @@ impl Machine {
         (1 << self.cpus.len()) - 1
     }
 
-    /// Everything before comes before everything after, for other CPUs' loads and stores.
+    /// Orders everything before it before everything after it, for other CPUs' loads and stores.
     pub(crate) fn full_barrier(&mut self) {
         self.drain_all();
         if self.architecture.is_weak() {
@@ -38,7 +39,7 @@ impl Machine {
         }
     }
 
-    /// Table writes come before later invalidations.
+    /// Orders table writes before later invalidations.
     pub(crate) fn publish_tables(&mut self) {
         match self.architecture {
             Architecture::X86 | Architecture::RiscV => self.full_barrier(),
@@ -46,7 +47,7 @@ impl Machine {
         }
     }
 
-    /// Stores come before the interrupts that follow.
+    /// Orders stores before later interrupts.
     pub(crate) fn before_ipi(&mut self) {
         match self.architecture {
             Architecture::X86 => self.full_barrier(),
@@ -58,7 +59,7 @@ impl Machine {
         }
     }
 
-    /// Everything before comes before the root load that follows, and walks under it.
+    /// Orders everything before it before the next root load, and walks under that root.
     pub(crate) fn before_root_load(&mut self) {
         match self.architecture {
             // Serialising.
@@ -68,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// A DSB: with `loads`, what this CPU has seen counts besides what it has written.
+    /// A DSB. With `loads`, what this CPU has seen is included, not only what it has written.
     fn complete(&mut self, loads: bool) {
         self.drain_all();
         let (cpu, all) = (self.current, self.all_walkers());
@@ -80,12 +81,12 @@ impl Machine {
         self.refill();
     }
 
-    /// Whether a barrier of the current CPU could make a difference to others.
+    /// Whether a barrier of the current CPU could affect other CPUs.
     pub(crate) fn has_to_publish(&self) -> bool {
         self.has_buffered() || self.memory.views.are_walkers_behind()
     }
 
-    /// An SFENCE.VMA on a hart, but for what it invalidates: its walker finds all that the hart knows.
+    /// An SFENCE.VMA on a hart, without its invalidation: the walker finds everything that the hart knows.
     fn fence_walker(&mut self, hart: usize) {
         self.memory.views.publish(hart, 1 << hart, true);
     }
@@ -111,7 +112,7 @@ impl Machine {
         self.refill();
     }
 
-    /// The invalidations of the current CPU on itself are complete.
+    /// Completes the local invalidations of the current CPU.
     pub(crate) fn local_sync(&mut self) {
         self.acts(13);
         self.cpu().tlb.synchronise_here();
@@ -131,7 +132,7 @@ impl Machine {
         self.cpus[cpu].tlb.load(root, tag, keep);
         match self.architecture {
             Architecture::X86 => {}
-            // With the invalidation goes a DSB, which waits for walks that were too early.
+            // The invalidation includes a DSB, which waits for walks that were too early.
             Architecture::Arm if !keep => self.complete(false),
             Architecture::RiscV if !keep => self.fence_walker(cpu),
             Architecture::Arm => self.fill_since(self.memory.views.walks_since(cpu)),
@@ -153,7 +154,7 @@ impl Machine {
         self.acts(4);
         let issuer = self.current;
         if self.architecture == Architecture::RiscV {
-            // Firmware does it on every hart, and each knows what the issuer knew.
+            // Firmware does it on every hart, and each hart then knows what the issuer knew.
             let all = self.all_walkers();
             self.memory.views.publish(issuer, all, true);
         }

@@ -1,4 +1,4 @@
-//! A counterexample as people read it, and as a file that can be replayed.
+//! A counterexample as readable text, and as a file that can be replayed.
 
 use crate::architecture::Architecture;
 use crate::machine::{Line, Step};
@@ -9,14 +9,14 @@ use std::fmt::Write as _;
 /// First line of a file.
 const HEAD: &str = "shootdown check 2";
 
-/// A counterexample with what it is one of.
+/// A counterexample with its race, design and memory model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
     /// Name of the race.
     pub race: String,
     /// Name of the design.
     pub design: String,
-    /// Whose memory it is.
+    /// The memory model.
     pub memory: Architecture,
     /// The steps.
     pub steps: Vec<Step>,
@@ -30,7 +30,7 @@ impl Recorded {
             self.race, self.design, self.memory
         );
         for step in &self.steps {
-            // Writing to a string does not fail.
+            // Writing to a string never fails.
             let _ = match step {
                 Step::Run(cpu) => writeln!(text, "run {cpu}"),
                 Step::Interrupt(cpu) => writeln!(text, "interrupt {cpu}"),
@@ -44,7 +44,7 @@ impl Recorded {
     /// Reads a file.
     ///
     /// # Errors
-    /// One line: the number of the line that is wrong, and what would be right.
+    /// One line: the number of the wrong line, and what is expected there.
     pub fn from_text(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().zip(1..);
         let mut line = |what: &str| lines.next().map(|(line, _)| line).ok_or(format!("ends before {what}"));
@@ -89,7 +89,7 @@ fn step(line: &str) -> Option<Step> {
     }
 }
 
-/// The story in a column for each CPU, then the rule that was broken. With `details`, every access to memory is told.
+/// The run with a column for each CPU, then the rule that was broken. With `details`, includes every memory access.
 pub fn story(lines: &[Line], violation: Option<&Violation>, details: bool) -> String {
     let mut text = String::new();
     for line in lines.iter().filter(|line| details || !line.detail) {

@@ -1,7 +1,7 @@
-//! Going through every run of a scenario.
+//! Exploration of every run of a scenario.
 //!
-//! Depth first, each state once: two runs that lead to the same state go on alike. Where more than one step is possible
-//! the moment is kept, and gone back to for each step but the first.
+//! Depth first, each state once: two runs that reach the same state continue alike. Where more than one step is
+//! possible, a snapshot is kept and restored for each step but the first.
 
 use crate::machine::{Line, Step};
 use crate::play::Play;
@@ -12,27 +12,27 @@ use crate::word::mix;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Random runs before an exploration; where memory is weak there is more to be learnt by them. What they miss is learnt
-/// on the way, at the cost of states that are visited twice: all races of Arm's memory take 8.8 s with 100, 7.8 with
-/// 300, 7.5 with 1,000.
+/// Random runs before an exploration, to learn which words are shared; under weak memory there is more to learn. What
+/// they miss is learned on the way, at the cost of states that are visited twice: all races of Arm's memory take 8.8 s
+/// with 100, 7.8 with 300, 7.5 with 1,000.
 const RUNS_TO_LEARN: u64 = 100;
 const WEAK_RUNS_TO_LEARN: u64 = 1_000;
 
-/// How often a counterexample that cannot be told leads to more runs. No test has needed one; what it bounds is an
-/// error message.
+/// How often a counterexample that cannot be replayed leads to more runs. No test has needed one; the bound affects
+/// only an error message.
 const ROUNDS_TO_LEARN: u32 = 4;
 
-/// How far to go.
+/// Bounds of an exploration.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Most states; beyond, the exploration is not complete.
+    /// Most states; beyond that the exploration is incomplete.
     pub states: u64,
-    /// Most times that a CPU which could go on is kept from it so that another goes on; `None` for any number.
+    /// Most times that a runnable CPU is preempted by another; `None` for any number.
     pub preemptions: Option<u32>,
 }
 
 impl Bounds {
-    /// No bound but one on states.
+    /// Only a bound on states.
     pub const fn states(states: u64) -> Self {
         Bounds {
             states,
@@ -41,7 +41,7 @@ impl Bounds {
     }
 }
 
-/// State hashes are hashes already.
+/// State hashes are already mixed.
 #[derive(Default)]
 struct AsIs(u64);
 
@@ -57,17 +57,17 @@ impl Hasher for AsIs {
     }
 }
 
-/// A state on the way to the current one, and what is still to be tried there.
+/// A state on the way to the current one, and the steps still to be tried from it.
 struct Fork {
     steps: Vec<Step>,
-    /// The one that is being tried.
+    /// Index of the step being tried.
     at: usize,
     /// Preemptions before it.
     preemptions: u32,
 }
 
-/// Goes through every run of `play` within `bounds`, until a rule is broken. `progress` is called now and then with the
-/// number of states; `false` ends the exploration.
+/// Explores every run of `play` within `bounds`, until a rule is broken. Calls `progress` occasionally with the number
+/// of states; `false` ends the exploration.
 pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) -> bool) -> Report {
     let mut report = Report {
         states: 0,
@@ -76,7 +76,7 @@ pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) ->
         complete: true,
         found: None,
     };
-    // Each time that it shows later costs a new start.
+    // Learning it later costs a restart each time.
     report.runs += learn(play);
     loop {
         let mut seen: HashSet<u64, BuildHasherDefault<AsIs>> = HashSet::default();
@@ -88,7 +88,7 @@ pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) ->
     }
 }
 
-/// What the words are shared by shows in the first few runs. Returns how many.
+/// The first few runs show which CPUs share which words. Returns the number of runs.
 fn learn(play: &mut Play) -> u64 {
     let runs = match play.memory().is_weak() {
         true => WEAK_RUNS_TO_LEARN,
@@ -100,7 +100,7 @@ fn learn(play: &mut Play) -> u64 {
     runs
 }
 
-/// True when it has to be done again from the start, because a word is shared that was taken for private.
+/// Returns true if the search must restart, because a word assumed to be private is shared.
 fn search(
     play: &mut Play,
     bounds: Bounds,
@@ -109,7 +109,7 @@ fn search(
     seen: &mut HashSet<u64, BuildHasherDefault<AsIs>>,
 ) -> bool {
     let mut path: Vec<Fork> = Vec::new();
-    // By the length of the path: where it forks.
+    // By the length of the path at the fork.
     let mut moments: Vec<Moment> = Vec::new();
     loop {
         report.runs += 1;
@@ -120,7 +120,7 @@ fn search(
                 play.take(fork.steps[fork.at]);
             }
         }
-        // On from here, taking the first step of each new state.
+        // Forward, taking the first step of each new state.
         loop {
             if play.has_learnt() {
                 return true;
@@ -137,7 +137,7 @@ fn search(
             });
             let key = match bounds.preemptions {
                 None => play.hash(),
-                // What can still be done depends on which CPU runs, and on how often a CPU may be held back.
+                // The possible continuations depend on which CPU runs, and on how many preemptions are left.
                 Some(_) => mix(
                     play.hash(),
                     last.map_or(0, |step| step.cpu() as u64) << 8 | u64::from(preemptions),
@@ -157,7 +157,7 @@ fn search(
             }
             let mut steps = steps;
             if let Some(last) = last {
-                // Whoever was at it goes on first.
+                // The CPU that ran last comes first.
                 steps.sort_by_key(|step| step.cpu() != last.cpu());
             }
             if moments.len() == path.len() {
@@ -177,7 +177,7 @@ fn search(
             let fork = path.last().expect("pushed above");
             play.take(fork.steps[fork.at]);
         }
-        // Back to the last state where something else can be tried.
+        // Back to the last state with untried steps.
         loop {
             let Some(fork) = path.last_mut() else { return false };
             fork.at += 1;
@@ -188,7 +188,7 @@ fn search(
     }
 }
 
-/// Moves the last fork on to a step that the bound on preemptions allows; without one, drops the fork and returns
+/// Advances the last fork to a step within the bound on preemptions. If there is none, drops the fork and returns
 /// false.
 fn settle(path: &mut Vec<Fork>, bounds: Bounds) -> bool {
     loop {
@@ -205,7 +205,7 @@ fn settle(path: &mut Vec<Fork>, bounds: Bounds) -> bool {
     }
 }
 
-/// 1 if `step`, taken from the last state of `path`, keeps the CPU before it from going on.
+/// 1 if `step`, taken from the last state of `path`, preempts the previous CPU.
 fn preempts(path: &[Fork], steps: &[Step], step: Step) -> u32 {
     let before = match path {
         [.., fork, _] => fork.steps[fork.at].cpu(),
@@ -215,17 +215,17 @@ fn preempts(path: &[Fork], steps: &[Step], step: Step) -> u32 {
     u32::from(matches!(step, Step::Run(_) | Step::Old(..)) && step.cpu() != before && could)
 }
 
-/// Takes `steps` from the start. Returns the story, and the rule that is broken at the end.
+/// Takes `steps` from the start. Returns the run as text, and the rule that is broken at the end.
 ///
 /// # Errors
-/// The number of the first step that cannot be taken there, from 0.
+/// The number of the first step that is impossible, from 0.
 pub fn replay(play: &mut Play, steps: &[Step]) -> Result<(Vec<Line>, Option<Violation>), usize> {
-    // What a word is taken for must be known as it was, and not change on the way.
+    // The sharing of words must be known as in the exploration, and must not change on the way.
     learn(play);
     let mut taken = retake(play, steps);
     for _ in 0..ROUNDS_TO_LEARN {
         let Err(number) = taken else { break };
-        // Perhaps not everything is known that the exploration had learnt: how things go on from there shows it.
+        // Perhaps the exploration had learned more. Continuing from there learns it.
         learn_after(play, &steps[..number]);
         taken = retake(play, steps);
     }
@@ -247,7 +247,7 @@ fn retake(play: &mut Play, steps: &[Step]) -> Result<(Vec<Line>, Option<Violatio
     Ok((play.take_story(), violation))
 }
 
-/// Goes on from the end of `steps` at random.
+/// Continues from the end of `steps` at random.
 fn learn_after(play: &mut Play, steps: &[Step]) {
     for seed in 0..RUNS_TO_LEARN {
         play.restart(false);

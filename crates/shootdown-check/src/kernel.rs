@@ -1,5 +1,5 @@
-//! The kernel's side of the engine's hooks: each carries the operation out on the machine, after others had their
-//! chance.
+//! The kernel's side of the engine's hooks: each carries out its operation on the machine, after other CPUs had a
+//! chance to run.
 
 use crate::architecture::Architecture;
 use crate::machine::{PAGES, with};
@@ -88,7 +88,7 @@ unsafe impl Kernel<1> for CheckKernel {
     #[track_caller]
     fn local_sync(&self) {
         let kept = is_kept(Location::caller(), Asked::Barrier);
-        // Elsewhere each is complete on return.
+        // On other architectures each is complete on return.
         if kept && with(|machine| machine.architecture == Architecture::Arm) {
             point_in_script();
             with(crate::machine::Machine::local_sync);

@@ -1,8 +1,8 @@
-//! Small programs on the machine itself, without an engine: what its memory, walkers and invalidations allow, in full.
+//! Small programs on the machine itself, without an engine: everything that its memory, walkers and invalidations
+//! allow.
 //!
-//! A [`Program`] is a list of operations for each CPU. [`outcomes`] goes through every order of them, of late stores,
-//! old values and interrupts, and returns everything that can come out. Whether that is what the architecture says is
-//! for `tests/litmus.rs` to judge.
+//! A [`Program`] is a list of operations for each CPU. [`outcomes`] explores every order of them, of late stores, old
+//! values and interrupts, and returns every possible outcome. `tests/litmus.rs` compares them with the architecture.
 
 use crate::architecture::Architecture;
 use crate::machine::{Kept, Machine, PAGES, Step, TableWords};
@@ -11,13 +11,13 @@ use crate::tlb::{Covers, What};
 use crate::word::{Address, mix};
 use std::collections::{BTreeSet, HashSet};
 
-/// Words of data, all 0 at first, by number; and one more: the entry of the page, as software reads and writes it.
+/// Number of data words, all 0 at first. One more word is the entry of the page, as software reads and writes it.
 pub const WORDS: usize = 3;
 
-/// The number of the word that is the entry of the page. 1 at first; 0 for no translation.
+/// The word that is the entry of the page. 1 at first; 0 for no translation.
 pub const ENTRY: usize = WORDS;
 
-/// The tag that everybody has loaded, with the root that maps the page.
+/// The tag that every CPU has loaded, with the root that maps the page.
 pub const TAG: u16 = 1;
 
 /// One operation.
@@ -25,15 +25,15 @@ pub const TAG: u16 = 1;
 pub enum Do {
     /// Loads a word into the next register of this CPU.
     Load(usize),
-    /// The same; acquires.
+    /// The same, with acquire.
     Acquire(usize),
-    /// Acquires the word; only runs in which it holds the value count.
+    /// Loads the word with acquire; a run counts only if it has this value.
     Sees(usize, u64),
     /// Stores.
     Store(usize, u64),
-    /// Stores; releases.
+    /// Stores with release.
     Release(usize, u64),
-    /// Exchanges, a full barrier; what was there goes to the next register.
+    /// Exchanges, a full barrier; the old value goes to the next register.
     Swap(usize, u64),
     /// A full barrier.
     Full,
@@ -47,39 +47,39 @@ pub enum Do {
     Send(usize),
     /// Invalidates everything under a tag on this CPU.
     Invalidate(u16),
-    /// Waits for that.
+    /// Waits for local invalidations.
     LocalSync,
     /// Invalidates everything under a tag everywhere.
     Broadcast(u16),
-    /// Waits for those of this CPU.
+    /// Waits for the broadcasts of this CPU.
     BroadcastSync,
-    /// Loads the root under a tag, keeping what is there.
+    /// Loads the root under a tag, keeping its entries.
     LoadRoot(u16),
-    /// Leaves the root for one that maps nothing.
+    /// Loads a root that maps nothing.
     Leave,
-    /// Whether this CPU can use the translation that was there at first, into the next register.
+    /// Whether this CPU can use the initial translation, into the next register.
     Uses,
 }
 
-/// What each CPU does, and what its interrupt does.
+/// The operations of each CPU and of its interrupt handler.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     /// By CPU.
     pub cpus: &'static [&'static [Do]],
-    /// By CPU; none for those beyond.
+    /// By CPU; CPUs beyond have none.
     pub handlers: &'static [&'static [Do]],
 }
 
-/// What came out of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Outcome {
-    /// What each CPU has in its registers, in the order in which it filled them.
+    /// The registers of each CPU, in the order in which it filled them.
     pub registers: Vec<Vec<u64>>,
-    /// What the words hold in the end.
+    /// The final values of the words.
     pub words: [u64; WORDS],
 }
 
-/// How far one CPU is.
+/// The position of one CPU.
 #[derive(Debug, Clone, Default, Hash, PartialEq, Eq)]
 struct Place {
     next: usize,
@@ -96,10 +96,10 @@ struct Litmus {
     found: BTreeSet<Outcome>,
 }
 
-/// Everything that can come out of `program`.
+/// Every possible outcome of `program`.
 ///
 /// # Panics
-/// When it has more CPUs than a machine, or names what there is not.
+/// If it has more CPUs than a machine, or names CPUs or words that do not exist.
 pub fn outcomes(program: Program, architecture: Architecture) -> BTreeSet<Outcome> {
     let mut litmus = Litmus::new(program, architecture);
     litmus.go_on(&vec![Place::default(); program.cpus.len()]);
@@ -139,7 +139,7 @@ impl Litmus {
         }
     }
 
-    /// Every way on from here.
+    /// Explores every continuation from here.
     fn go_on(&mut self, places: &[Place]) {
         let key = places.iter().fold(self.machine.hash(), |hash, place| {
             let at = place.next as u64 | place.handling.map_or(0, |at| at as u64 + 1) << 32;
@@ -167,7 +167,7 @@ impl Litmus {
         }
     }
 
-    /// What the CPU does next, if anything.
+    /// The next operation of the CPU, if any.
     fn next(&self, cpu: usize, place: &Place) -> Option<Do> {
         match place.handling {
             Some(at) => self.program.handlers[cpu].get(at).copied(),
@@ -191,13 +191,13 @@ impl Litmus {
             if state.pending && !state.masked {
                 steps.push(Step::Interrupt(id));
             }
-            // Whether or not somebody waits for it: in the end everything is visible.
+            // Even if no CPU waits for it: in the end everything is visible.
             steps.extend((1..=self.machine.memory.buffered(cpu)).map(|place| Step::Drain(id, place as u8)));
         }
         steps
     }
 
-    /// False when the run does not count.
+    /// Returns false if the run does not count.
     fn take(&mut self, step: Step, places: &mut [Place]) -> bool {
         let cpu = step.cpu();
         self.machine.current = cpu;

@@ -1,11 +1,10 @@
-//! The machine: CPUs that go on one step at a time, in whatever order somebody chooses.
+//! The machine: CPUs that run one step at a time, in an order that the caller chooses.
 //!
-//! A step is one of [`Step`]. Nothing has a duration; there is only order. Between two steps the machine is in a
-//! *state*, which [`Machine::hash`] identifies: each CPU is where the values that it has read have led it, so its
-//! history of those values stands for its stack and registers.
+//! A step is one of [`Step`]. There is no duration, only order. Between two steps the machine is in a *state*, which
+//! [`Machine::hash`] identifies. The values that a CPU has read determine its position, so the history of those values
+//! stands for its stack and registers.
 //!
-//! Owns what a CPU is (its interrupts, caches, history, what it waits for) and the oracle. Knows the engine only as
-//! somebody who calls.
+//! Owns the state of a CPU (its interrupts, caches, history, wait) and the oracle. Knows the engine only as a caller.
 
 use crate::architecture::Architecture;
 use crate::memory::{Image, Memory};
@@ -16,29 +15,29 @@ use crate::violation::Violation;
 use crate::word::{Address, MAX_CPUS, mix};
 use std::cell::RefCell;
 
-/// Spaces that there can be, the kernel's not counted.
+/// Most spaces, not counting the kernel's.
 pub const SPACES: usize = 4;
 /// Pages of a space.
 pub const PAGES: usize = 2;
 /// Words that the engine, its per-CPU state and its spaces may take.
 const FIXED_WORDS: u32 = 4096;
 
-/// What can happen next.
+/// The possible steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// This CPU goes on to its next operation that others could see.
+    /// This CPU runs to its next operation that other CPUs could see.
     Run(u8),
-    /// The store in this place of this CPU's buffer becomes visible, from 1 for the oldest, and what must come before
-    /// it.
+    /// The store in this place of this CPU's buffer, from 1 for the oldest, becomes visible, after those that must
+    /// precede it.
     Drain(u8, u8),
-    /// This CPU goes on, and its load returns what stood in the word so many replacements before.
+    /// This CPU runs, and its load returns the value from this many replacements before.
     Old(u8, u8),
     /// This CPU takes its interrupt.
     Interrupt(u8),
 }
 
 impl Step {
-    /// Whose step it is.
+    /// The CPU that takes the step.
     pub fn cpu(self) -> usize {
         match self {
             Step::Run(cpu) | Step::Drain(cpu, _) | Step::Old(cpu, _) | Step::Interrupt(cpu) => usize::from(cpu),
@@ -46,14 +45,14 @@ impl Step {
     }
 }
 
-/// A line of the story of a run.
+/// A line of the textual run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Who.
+    /// The CPU.
     pub cpu: usize,
-    /// What, in words.
+    /// The event, in words.
     pub text: String,
-    /// Only of interest to who wants every memory access.
+    /// Shown only with every memory access.
     pub detail: bool,
 }
 
@@ -61,41 +60,41 @@ pub struct Line {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cpu {
     pub(crate) history: u64,
-    /// Operations so far that others can see, or that change what this CPU does. Not part of the state.
+    /// Operations so far that other CPUs can see, or that change what this CPU does. Not part of the state.
     pub(crate) effects: u64,
     pub(crate) masked: bool,
     pub(crate) pending: bool,
     pub(crate) tlb: Tlb,
-    /// It may touch user addresses.
+    /// It may access user addresses.
     pub(crate) user: bool,
-    /// It is off, or on the way there or back: it touches nothing that is being unmapped.
+    /// It is offline, or going offline or online: it accesses nothing that is being unmapped.
     pub(crate) off: bool,
-    /// What its script has begun and not ended, one within the other.
+    /// Nesting of actions that its script has begun and not ended.
     depth: u8,
-    /// What its script has ended.
+    /// Actions that its script has ended.
     ended: u64,
-    /// How far it is in its script.
+    /// Its position in its script.
     pub(crate) place: Place,
     /// Its script is over; it only takes interrupts.
     pub(crate) done: bool,
-    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes
-    /// back](crate::snapshot) copies stacks as bytes.
+    /// It is in its interrupt handler, with the wait that this interrupted. Not on its stack: a
+    /// [snapshot](crate::snapshot) copies stacks as bytes.
     pub(crate) interrupted: Option<Interrupted>,
-    /// A table that software here holds a link to.
+    /// A table to which software on this CPU holds a link.
     pub(crate) holds: Option<Table>,
-    /// The word that its next step touches, if it touches one.
+    /// The word that its next step accesses, if any.
     pub(crate) next: Option<Address>,
-    /// That step is a load.
+    /// Whether that step is a load.
     pub(crate) loads: bool,
-    /// How far back the load looks that is its next step.
+    /// How many replacements back its next load reads.
     pub(crate) back: u8,
-    /// What the condition of a wait has read, while it is being evaluated.
+    /// Values read by a wait condition that is being evaluated.
     pub(crate) reads: Option<Vec<(Address, u64)>>,
-    /// What must change before it can go on.
+    /// Values of which one must change before it can continue.
     pub(crate) blocked: Option<Vec<(Address, u64)>>,
 }
 
-/// What a machine was at some time, but for what is known about sharing.
+/// A snapshot of the machine, without what is known about sharing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kept {
     cpus: Vec<Cpu>,
@@ -104,7 +103,7 @@ pub(crate) struct Kept {
     freed_tables: u64,
 }
 
-/// The wait that an interrupt came into.
+/// The wait that was interrupted.
 #[derive(Debug, Clone)]
 pub(crate) struct Interrupted {
     pub(crate) history: u64,
@@ -117,11 +116,11 @@ pub(crate) struct Interrupted {
 /// Page tables in memory: the links of the roots, and the entries of each table.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TableWords {
-    /// By owner, from 1: where its link stands. The value is a table's number, 0 for none.
+    /// Address of each owner's link, from 1. The value is a table's number, 0 for none.
     pub(crate) links: Vec<Address>,
-    /// By table, from 1, and page: where the entry stands. The value is a frame, 0 for none.
+    /// Address of each entry, by table, from 1, and page. The value is a frame, 0 for none.
     pub(crate) entries: Vec<[Address; PAGES]>,
-    /// Where the entry of the kernel's page stands.
+    /// Address of the entry of the kernel's page.
     pub(crate) kernel: Address,
 }
 
@@ -139,12 +138,12 @@ pub(crate) struct View<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) words: &'a TableWords,
     pub(crate) cpu: usize,
-    /// What may have been found since then counts as well.
+    /// Includes what may have been found since then.
     pub(crate) early: Option<Time>,
 }
 
 impl View<'_> {
-    /// All that may be found in a word.
+    /// Every value that may be found in a word.
     fn found(&self, address: Address) -> impl Iterator<Item = u8> {
         let older = self.memory.views.walked(self.cpu, address, self.early);
         let all = std::iter::once(self.memory.value(address)).chain(older);
@@ -174,9 +173,9 @@ pub struct Machine {
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) memory: Memory,
     pub(crate) words: TableWords,
-    /// The CPU whose step it is.
+    /// The CPU that takes the step.
     pub(crate) current: usize,
-    /// Before the scripts begin: CPUs go on one after the other and all stores are visible at once.
+    /// Before the scripts begin: CPUs run one after the other and all stores are visible at once.
     pub(crate) setting_up: bool,
     pub(crate) freed_frames: u64,
     pub(crate) freed_tables: u64,
@@ -188,7 +187,7 @@ thread_local! {
     static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
 }
 
-/// Makes `machine` the one that the scripts of this host thread run on.
+/// Installs `machine` for the scripts of this host thread.
 pub(crate) fn install(machine: Machine) {
     MACHINE.with(|current| *current.borrow_mut() = Some(machine));
 }
@@ -196,7 +195,7 @@ pub(crate) fn install(machine: Machine) {
 /// Calls `body` with the machine of this host thread.
 ///
 /// # Panics
-/// When there is none, or when called from within `body`.
+/// If there is none, or if called from within `body`.
 #[inline]
 pub(crate) fn with<T>(body: impl FnOnce(&mut Machine) -> T) -> T {
     MACHINE.with(|current| body(current.borrow_mut().as_mut().expect("a machine is installed")))
@@ -225,14 +224,14 @@ impl Machine {
         self.memory.seal();
     }
 
-    /// Makes `kept` what the machine is now.
+    /// Copies the state of the machine to `kept`.
     pub(crate) fn keep(&self, kept: &mut Kept) {
         kept.cpus.clone_from(&self.cpus);
         self.memory.keep(&mut kept.memory);
         (kept.freed_frames, kept.freed_tables) = (self.freed_frames, self.freed_tables);
     }
 
-    /// As it was, but for what is known about sharing. With `tell` what happens from here on is recorded.
+    /// Restores a state, except what is known about sharing. With `tell` later events are recorded.
     pub(crate) fn go_back(&mut self, kept: &Kept, tell: bool) {
         self.cpus.clone_from(&kept.cpus);
         self.memory.go_back(&kept.memory);
@@ -241,8 +240,8 @@ impl Machine {
         self.story = tell.then(Vec::new);
     }
 
-    /// What can happen now, but for steps that may as well happen later: a store becomes visible just before somebody
-    /// else's operation on its word, or at a fence of its own CPU.
+    /// The possible steps, without those that may as well happen later: a store becomes visible just before another
+    /// CPU's operation on its word, or at a fence of its own CPU.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::with_capacity(2 * self.cpus.len());
         for (number, cpu) in self.cpus.iter().enumerate() {
@@ -258,7 +257,7 @@ impl Machine {
                 }
             }
             let others = || self.cpus.iter().enumerate().filter(|&(other, _)| other != number);
-            // A CPU that waits comes to look at what it has read before.
+            // A waiting CPU will read again what it has read before.
             let wanted = |address: Address, value: u64| {
                 others().any(|(_, other)| {
                     other.next == Some(address) || other.blocked.iter().flatten().any(|&(read, _)| read == address)
@@ -281,7 +280,7 @@ impl Machine {
         })
     }
 
-    /// CPUs that have not come to the end of their script.
+    /// CPUs that have not reached the end of their script.
     pub(crate) fn waiting(&self) -> Vec<usize> {
         (0..self.cpus.len()).filter(|&cpu| !self.cpus[cpu].done).collect()
     }
@@ -290,7 +289,7 @@ impl Machine {
         std::array::from_fn(|cpu| cpus.get(cpu).map_or(Place::MAX, |cpu| cpu.place))
     }
 
-    /// Forgets what makes no difference any more.
+    /// Drops state that no longer makes a difference.
     pub(crate) fn forget(&mut self) {
         if self.memory.views.are_kept() {
             let words = &self.words;
@@ -314,7 +313,7 @@ impl Machine {
                 | u64::from(cpu.off) << 4
                 | u64::from(cpu.holds.unwrap_or(0)) << 8;
             hash = mix(mix(mix(hash, cpu.history), flags), cpu.tlb.hash());
-            // Not in the history of a CPU that waits: what it would have to see changed.
+            // Not in the history of a waiting CPU: the values of which one must change.
             for &(address, seen) in cpu.blocked.iter().flatten() {
                 hash = mix(mix(hash, u64::from(address) + 1), seen);
             }
@@ -322,7 +321,7 @@ impl Machine {
         hash
     }
 
-    /// Says that a rule was broken; the first counts.
+    /// Records a broken rule; the first counts.
     pub(crate) fn break_rule(&mut self, violation: Violation) {
         self.violation.get_or_insert(violation);
     }
@@ -339,7 +338,7 @@ impl Machine {
         self.story.take().unwrap_or_default()
     }
 
-    /// Adds to the story, if it is told.
+    /// Adds a line to the textual run, if it is recorded.
     #[inline]
     pub(crate) fn tell(&mut self, text: impl FnOnce() -> String) {
         self.tell_of(self.current, false, text);
@@ -362,14 +361,14 @@ impl Machine {
 
     // Scripts.
 
-    /// The script of the current CPU begins something.
+    /// The script of the current CPU begins an action.
     pub(crate) fn begins(&mut self, text: impl FnOnce() -> String) {
         self.cpu().depth += 1;
         self.tell(text);
     }
 
-    /// It has ended what it began last. What it has read on the way is of no matter any more: the script keeps nothing,
-    /// so this CPU is where its script is.
+    /// The script ends its innermost action. What it has read on the way no longer matters: the script keeps nothing,
+    /// so the CPU's position is that of its script.
     pub(crate) fn ends(&mut self) {
         let cpu = self.cpu();
         cpu.depth -= 1;
@@ -389,16 +388,16 @@ impl Machine {
 
     // Waits.
 
-    /// A condition is going to be evaluated. Returns what [`condition_failed`](Self::condition_failed) needs.
+    /// Called before a condition is evaluated. Returns what [`condition_failed`](Self::condition_failed) needs.
     pub(crate) fn condition_begins(&mut self) -> (u64, u64, Place) {
         let cpu = self.cpu();
         cpu.reads = Some(Vec::new());
         (cpu.history, cpu.effects, cpu.place)
     }
 
-    /// It did not hold, which is all that it leaves behind, so the CPU is where it was before. When it has changed
-    /// nothing either (it may have served requests), the CPU is blocked until something that it has read changes: then
-    /// true.
+    /// The condition did not hold and leaves nothing else, so the CPU is at its previous position. If it has not
+    /// changed anything either (it may have served requests), the CPU is blocked until a value that it has read
+    /// changes. Then returns true.
     pub(crate) fn condition_failed(&mut self, (history, effects, place): (u64, u64, Place)) -> bool {
         let cpu = self.cpu();
         let reads = cpu.reads.take();

@@ -1,6 +1,6 @@
-//! The words of the machine: what memory holds, and the stores of each CPU that only it can see yet. Under x86 they
-//! become visible in order (TSO), under weak memory in any order but for those to one word and those that release,
-//! which come after all before them.
+//! The words of the machine: memory, and the stores of each CPU that only that CPU sees so far. On x86 they become
+//! visible in order (TSO). Under weak memory the order is free, except for stores to the same word and for release
+//! stores, which follow all earlier stores.
 //!
 //! Owns values and store buffers.
 
@@ -10,14 +10,13 @@ use crate::views::Views;
 use crate::word::{Address, mix};
 use std::collections::VecDeque;
 
-/// Words that each CPU may hold at a time beside those of the set-up: the requests on its stack.
+/// Most words of each CPU in addition to those of the set-up: the requests on its stack.
 const DYNAMIC: u32 = 64;
 
-/// What memory and store buffers held at some time. Good for [`Memory::go_back`] until that goes back to an earlier
-/// one.
+/// A snapshot of memory and store buffers. Valid for [`Memory::go_back`] until that restores an earlier one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Image {
-    /// Changes that had been made.
+    /// Number of changes so far.
     changes: usize,
     hash: u64,
     live: Vec<u64>,
@@ -30,7 +29,7 @@ pub(crate) struct Image {
 struct Waiting {
     address: Address,
     value: u64,
-    /// It comes after all that its CPU has stored before.
+    /// It follows all earlier stores of its CPU.
     release: bool,
 }
 
@@ -38,25 +37,25 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Memory {
     values: Vec<u64>,
-    /// Words that were changed since the set-up, with what they held before; the last change last.
+    /// Words changed since the set-up, with their previous values; the last change last.
     changes: Vec<(Address, u64)>,
-    /// Of all words that do not hold 0; independent of the order of writes.
+    /// Hash of all words other than 0; independent of the order of writes.
     hash: u64,
-    /// Words of the set-up that are given out.
+    /// Words of the set-up in use.
     used: u32,
-    /// Words of the set-up that there can be.
+    /// Most words of the set-up.
     fixed: u32,
     /// Which dynamic words of each CPU are in use.
     live: Vec<u64>,
     buffers: Vec<VecDeque<Waiting>>,
     architecture: Architecture,
-    /// What CPUs and walkers may see beside `values`.
+    /// What CPUs and walkers may see instead of `values`.
     pub(crate) views: Views,
     pub(crate) sharing: Sharing,
 }
 
 impl Memory {
-    /// `fixed` words for the set-up, and some for each of `cpus` CPUs.
+    /// `fixed` words for the set-up, and a number of words for each of `cpus` CPUs.
     pub(crate) fn new(fixed: u32, cpus: usize, architecture: Architecture) -> Self {
         let words = (fixed + DYNAMIC * cpus as u32) as usize;
         Memory {
@@ -73,7 +72,7 @@ impl Memory {
         }
     }
 
-    /// The set-up is over: there will be no more words of it.
+    /// Ends the set-up: no more words are added to it.
     pub(crate) fn seal(&mut self) {
         debug_assert!(self.live.iter().all(|&live| live == 0), "no word is on a stack yet");
         self.fixed = self.used;
@@ -83,7 +82,7 @@ impl Memory {
         self.sharing.truncate(words);
     }
 
-    /// Makes `image` what it holds now.
+    /// Copies the present state to `image`.
     pub(crate) fn keep(&self, image: &mut Image) {
         image.changes = self.changes.len();
         image.hash = self.hash;
@@ -92,7 +91,7 @@ impl Memory {
         image.views.clone_from(&self.views);
     }
 
-    /// As in the image, but for what is known about sharing.
+    /// Restores the image, except what is known about sharing.
     pub(crate) fn go_back(&mut self, image: &Image) {
         debug_assert!(image.changes <= self.changes.len(), "went back to an earlier one");
         for (address, value) in self.changes.drain(image.changes..).rev() {
@@ -105,10 +104,10 @@ impl Memory {
         self.sharing.learnt = false;
     }
 
-    /// A word that holds `value`: of the set-up, or on the stack of `cpu`.
+    /// Allocates a word that holds `value`: of the set-up, or on the stack of `cpu`.
     ///
     /// # Panics
-    /// When there are more than the machine was made for.
+    /// If the machine has no more words.
     pub(crate) fn allocate(&mut self, cpu: Option<usize>, value: u64) -> Address {
         let address = match cpu {
             None => {
@@ -127,7 +126,7 @@ impl Memory {
         address
     }
 
-    /// The end of a word that is on a stack; others stay. What is left in the buffer for it goes to nobody.
+    /// Frees a word if it is on a stack. Stores that are still buffered for it reach no word.
     pub(crate) fn free(&mut self, address: Address) {
         if address < self.fixed {
             return;
@@ -146,19 +145,19 @@ impl Memory {
         }
     }
 
-    /// Whether what `cpu` does with the word depends on others; notes that `cpu` does it.
+    /// Whether an operation of `cpu` on the word depends on other CPUs. Records the operation.
     #[inline]
     pub(crate) fn depends(&mut self, address: Address, cpu: usize, touch: Touch) -> bool {
         self.sharing.depends(address, cpu, touch)
     }
 
-    /// What `cpu` reads: its own newest store, else memory.
+    /// The value that `cpu` reads: its own newest store, otherwise memory.
     #[inline]
     pub(crate) fn read(&self, cpu: usize, address: Address) -> u64 {
         self.forwarded(cpu, address).unwrap_or(self.values[address as usize])
     }
 
-    /// What the newest store of `cpu` to the word that waits holds.
+    /// The newest buffered store of `cpu` to the word.
     #[inline]
     fn forwarded(&self, cpu: usize, address: Address) -> Option<u64> {
         let mut newest = self.buffers[cpu].iter().rev();
@@ -166,7 +165,7 @@ impl Memory {
         own.map(|waiting| waiting.value)
     }
 
-    /// In how many ways a load of the word by `cpu` may return what was replaced.
+    /// The number of replaced values that a load of the word by `cpu` may return.
     pub(crate) fn older(&self, cpu: usize, address: Address) -> usize {
         match self.views.are_kept() && self.forwarded(cpu, address).is_none() {
             true => self.views.older(cpu, address).count(),
@@ -174,7 +173,7 @@ impl Memory {
         }
     }
 
-    /// `cpu` loads the word: what it [`read`](Self::read)s, or what stood there so many replacements before.
+    /// `cpu` loads the word: the value that it [`read`](Self::read)s, or the one from this many replacements before.
     #[inline]
     pub(crate) fn load(&mut self, cpu: usize, address: Address, before: usize, acquire: bool) -> u64 {
         if let Some(own) = self.forwarded(cpu, address) {
@@ -187,13 +186,13 @@ impl Memory {
         old.unwrap_or(self.values[address as usize])
     }
 
-    /// What memory holds.
+    /// The value in memory.
     #[inline]
     pub(crate) fn value(&self, address: Address) -> u64 {
         self.values[address as usize]
     }
 
-    /// Makes memory hold `value`.
+    /// Sets the value in memory.
     #[inline]
     pub(crate) fn commit(&mut self, address: Address, value: u64) {
         let old = std::mem::replace(&mut self.values[address as usize], value);
@@ -213,7 +212,8 @@ impl Memory {
     pub(crate) fn replace(&mut self, cpu: usize, address: Address, value: u64, walked: bool) {
         if self.views.are_kept() && (walked || self.sharing.touched_by(address) & !(1 << cpu) != 0) {
             match self.values[address as usize] {
-                // Who spins would have a past without end. Whoever reads the word learns less from it than it might.
+                // Otherwise a spinning CPU would have an endless past. A CPU that reads the word learns less from it
+                // than it might.
                 same if same == value => self.views.rewrites(cpu),
                 old => self.views.replaces(cpu, address, old, walked),
             }
@@ -221,7 +221,7 @@ impl Memory {
         self.commit(address, value);
     }
 
-    /// A store that waits in the buffer of `cpu`.
+    /// Adds a store to the buffer of `cpu`.
     pub(crate) fn buffer(&mut self, cpu: usize, address: Address, value: u64, release: bool) {
         self.buffers[cpu].push_back(Waiting {
             address,
@@ -230,12 +230,12 @@ impl Memory {
         });
     }
 
-    /// Stores of `cpu` that wait.
+    /// Number of buffered stores of `cpu`.
     pub(crate) fn buffered(&self, cpu: usize) -> usize {
         self.buffers[cpu].len()
     }
 
-    /// Which of the stores of `cpu` that wait are wanted, from 1 for the oldest.
+    /// The buffered stores of `cpu` that are wanted, from 1 for the oldest.
     pub(crate) fn waiting(&self, cpu: usize, wanted: impl Fn(Address, u64) -> bool) -> impl Iterator<Item = usize> {
         self.buffers[cpu]
             .iter()
@@ -244,8 +244,7 @@ impl Memory {
             .map(|(_, place)| place)
     }
 
-    /// Which of the stores of `cpu` that wait must be visible before the one in `place` is, and that one, the oldest
-    /// first.
+    /// The buffered stores of `cpu` that must be visible before the one in `place`, and that one, the oldest first.
     pub(crate) fn before(&self, cpu: usize, place: usize) -> Vec<usize> {
         if !self.architecture.is_weak() {
             return (1..=place).collect();
@@ -263,13 +262,13 @@ impl Memory {
         needed
     }
 
-    /// The store of `cpu` in `place` leaves its buffer.
+    /// Removes the store of `cpu` in `place` from its buffer.
     pub(crate) fn take(&mut self, cpu: usize, place: usize) -> Option<(Address, u64)> {
         let waiting = self.buffers[cpu].remove(place.checked_sub(1)?)?;
         Some((waiting.address, waiting.value))
     }
 
-    /// Of values, buffers and views; `places` says how far each CPU is.
+    /// Hash of values, buffers and views; `places` is the position of each CPU.
     pub(crate) fn hash(&self, places: &[Place], walked: impl Fn(Address) -> bool) -> u64 {
         let hash = self.buffers.iter().enumerate().fold(self.hash, |hash, (cpu, buffer)| {
             buffer.iter().fold(mix(hash, cpu as u64), |hash, waiting| {
@@ -287,7 +286,7 @@ impl Memory {
         )
     }
 
-    /// Forgets what nobody can see any more; `places` says how far each CPU is.
+    /// Drops what no CPU can see any more; `places` is the position of each CPU.
     pub(crate) fn forget(&mut self, places: &[Place], walked: impl Fn(Address) -> bool) {
         let sharing = &self.sharing;
         self.views.forget(|address| sharing.reached_by(address, places), walked);

@@ -1,5 +1,5 @@
-//! What the current CPU does, and the oracle, which looks at every CPU after each. Whoever calls has let others go
-//! first where that matters.
+//! The operations of the current CPU, and the oracle, which checks every CPU after each. The caller has let other CPUs
+//! run first where that matters.
 
 use crate::machine::{Cpu, Interrupted, Machine, View};
 use crate::sharing::Touch;
@@ -13,21 +13,21 @@ impl Machine {
         &mut self.cpus[self.current]
     }
 
-    /// The current CPU has learnt `value`, or done something where that is 0.
+    /// The current CPU has read `value`, or done something if that is 0.
     #[inline]
     pub(crate) fn learns(&mut self, value: u64) {
         let cpu = &mut self.cpus[self.current];
         cpu.history = mix(cpu.history, value);
     }
 
-    /// The same, of something that others can see.
+    /// The same, for something that other CPUs can see.
     #[inline]
     pub(crate) fn acts(&mut self, value: u64) {
         self.learns(value);
         self.cpu().effects += 1;
     }
 
-    /// Whether others are to be let go first: what is done with the word depends on them, or an interrupt might come.
+    /// Whether other CPUs must run first: the operation on the word depends on them, or an interrupt might arrive.
     #[inline]
     pub(crate) fn is_point(&mut self, address: Address, touch: Touch) -> bool {
         let cpu = self.current;
@@ -49,7 +49,7 @@ impl Machine {
         !self.setting_up && (depends || interruptible)
     }
 
-    /// Whether others are to be let go first before something that touches no word.
+    /// Whether other CPUs must run first before an operation without a word.
     pub(crate) fn is_point_elsewhere(&mut self) -> bool {
         self.cpu().next = None;
         !self.setting_up
@@ -84,7 +84,7 @@ impl Machine {
         self.put(address, value, release);
     }
 
-    /// A word on the stack of the current CPU begins: where memory is weak its first value is a store like others.
+    /// A word on the stack of the current CPU begins. Under weak memory its first value is an ordinary store.
     pub(crate) fn begin_word(&mut self, value: u64) -> Address {
         let cpu = (!self.setting_up).then_some(self.current);
         if cpu.is_none() || !self.architecture.is_weak() {
@@ -96,7 +96,7 @@ impl Machine {
     }
 
     fn put(&mut self, address: Address, value: u64, release: bool) {
-        // Walkers of other CPUs touch no word by themselves; what they read waits in the buffer all the same.
+        // Walkers of other CPUs do not access words themselves, but what they read is buffered too.
         let shared = self.memory.depends(address, self.current, Touch::Write) || self.words.contains(address);
         if self.setting_up || !shared {
             self.memory.commit(address, value);
@@ -106,7 +106,7 @@ impl Machine {
         }
     }
 
-    /// A read-modify-write: a full barrier, but where memory is weak and it is not `full`, or nothing is written.
+    /// A read-modify-write. A full barrier, except under weak memory if it is not `full`, or if nothing is written.
     pub(crate) fn update(&mut self, address: Address, full: bool, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
         self.must_exist(address);
         let cpu = self.current;
@@ -141,12 +141,12 @@ impl Machine {
         old
     }
 
-    /// Everything in the buffer of the current CPU becomes visible.
+    /// Makes everything in the buffer of the current CPU visible.
     pub(crate) fn drain_all(&mut self) {
         while self.drain(self.current, 1) {}
     }
 
-    /// What the current CPU has stored to the word becomes visible.
+    /// Makes the stores of the current CPU to the word visible.
     fn drain_word(&mut self, address: Address) {
         let cpu = self.current;
         let places: Vec<usize> = self.memory.waiting(cpu, |other, _| other == address).collect();
@@ -155,7 +155,7 @@ impl Machine {
         }
     }
 
-    /// The store in that place of the buffer of `cpu` becomes visible, and what must be visible before. False when
+    /// Makes the store in that place of the buffer of `cpu` visible, after those that must precede it. Returns false if
     /// there is none.
     pub(crate) fn drain(&mut self, cpu: usize, place: usize) -> bool {
         if place > self.memory.buffered(cpu) {
@@ -172,12 +172,12 @@ impl Machine {
         true
     }
 
-    /// Stores that wait in the buffer of the current CPU.
+    /// Whether the current CPU has buffered stores.
     pub(crate) fn has_buffered(&self) -> bool {
         self.memory.buffered(self.current) > 0
     }
 
-    /// Walkers reach what memory holds now; then the oracle looks.
+    /// Walkers fill what memory holds now; then the oracle checks.
     pub(crate) fn refill(&mut self) {
         for cpu in 0..self.cpus.len() {
             self.fill(cpu, None);
@@ -185,7 +185,7 @@ impl Machine {
         self.judge();
     }
 
-    /// The walker of the current CPU reaches what memory holds now and what it has held since then.
+    /// The walker of the current CPU fills what memory holds now and what it has held since then.
     pub(crate) fn fill_since(&mut self, since: Time) {
         self.fill(self.current, Some(since));
     }
@@ -200,11 +200,11 @@ impl Machine {
         self.cpus[cpu].tlb.fill(&view);
     }
 
-    /// The oracle: nobody can use what is free, or another space's.
+    /// The oracle: no CPU can use what is free, or what belongs to another space.
     pub(crate) fn judge(&mut self) {
         let mut broken = None;
         for (number, cpu) in self.cpus.iter().enumerate() {
-            // A handler touches no user address.
+            // A handler accesses no user address.
             let in_user = cpu.user && cpu.interrupted.is_none();
             for entry in cpu.tlb.usable() {
                 let found = match entry.what {
@@ -243,7 +243,7 @@ impl Machine {
         }
     }
 
-    /// The current CPU takes its interrupt: masked from here on. A wait that this interrupts goes on afterwards.
+    /// The current CPU takes its interrupt: masked from here on. An interrupted wait continues afterwards.
     pub(crate) fn take_interrupt(&mut self) {
         let cpu = self.cpu();
         (cpu.pending, cpu.masked) = (false, true);
@@ -258,7 +258,7 @@ impl Machine {
             self.memory.views.take_interrupt(self.current);
         }
         self.acts(7);
-        // What it waits for is not in the history of a CPU that waits, and now it is on its stack only.
+        // Its wait is not in the history of a waiting CPU, and from here on it exists only on its stack.
         for &(address, seen) in interrupted.blocked.iter().flatten() {
             self.learns(u64::from(address));
             self.learns(seen);
@@ -267,8 +267,8 @@ impl Machine {
         self.tell(|| "takes its interrupt".into());
     }
 
-    /// The handler is over. It returns nothing, so what it has read is of no matter to what it interrupted: this CPU is
-    /// where it was.
+    /// The handler ends. It returns nothing, so what it has read does not affect the interrupted code: the CPU is at
+    /// its previous position.
     pub(crate) fn end_interrupt(&mut self) {
         self.acts(10);
         let cpu = self.cpu();
@@ -301,7 +301,7 @@ impl Machine {
         self.judge();
     }
 
-    /// The current CPU may touch user addresses from here on, or not.
+    /// Whether the current CPU may access user addresses from here on.
     pub(crate) fn in_user(&mut self, user: bool) {
         self.cpu().user = user;
         self.judge();

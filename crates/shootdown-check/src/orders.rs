@@ -1,24 +1,24 @@
-//! The orders that the engine asks for, by their place in its source, and leaving out one of them: what only x86
-//! forgives shows where memory is weak.
+//! The orders that the engine requests, by their place in its source. One of them can be left out: mistakes that only
+//! x86 forgives show under weak memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::panic::Location;
 
-/// What is asked for.
+/// The kind of order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Asked {
-    /// A load that acquires; relaxed without.
+    /// A load with acquire; relaxed if left out.
     Acquire,
-    /// A store that releases; relaxed without.
+    /// A store with release; relaxed if left out.
     Release,
-    /// A read-modify-write that is a full barrier; relaxed without. Under x86 it is one anyway.
+    /// A read-modify-write that is a full barrier; relaxed if left out. On x86 it remains one.
     Full,
-    /// A barrier by itself; nothing without.
+    /// A barrier; nothing if left out.
     Barrier,
 }
 
-/// An order that the engine asks for.
+/// An order that the engine requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// Source file.
@@ -27,7 +27,7 @@ pub struct Site {
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
-    /// What is asked for there.
+    /// The kind of order.
     pub asked: Asked,
 }
 
@@ -37,13 +37,13 @@ thread_local! {
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From here on this host thread's machines leave out what is asked for there; `None` for nothing.
+/// From here on this host thread's machines leave out the order at this site; `None` for none.
 pub fn leave_out(site: Option<Site>) {
     LEFT_OUT.set(site);
     WATCHED.set(site.is_some() || SEEN.with_borrow(Option::is_some));
 }
 
-/// Everything that was asked for on this host thread while `what` ran.
+/// Every order that was requested on this host thread while `what` ran.
 pub fn asked_in(what: impl FnOnce()) -> BTreeSet<Site> {
     SEEN.set(Some(BTreeSet::new()));
     WATCHED.set(true);
@@ -52,7 +52,7 @@ pub fn asked_in(what: impl FnOnce()) -> BTreeSet<Site> {
     SEEN.take().unwrap_or_default()
 }
 
-/// Whether what is asked for at `location` is to be done.
+/// Whether the order at `location` is to be carried out.
 #[inline]
 pub(crate) fn is_kept(location: &'static Location<'static>, asked: Asked) -> bool {
     !WATCHED.get() || is_kept_slowly(location, asked)

@@ -1,5 +1,4 @@
-//! Running a scenario: its scripts as coroutines on the machine of a host thread, step by step, from the start any
-//! number of times.
+//! Runs a scenario: its scripts are coroutines on the machine of a host thread, run step by step, any number of times.
 
 use crate::architecture::Architecture;
 use crate::kernel::CheckKernel;
@@ -13,7 +12,7 @@ use corosensei::stack::DefaultStack;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Bytes of stack for a script and the handlers above it.
+/// Bytes of stack for a script and its nested handlers.
 const STACK: usize = 64 << 10;
 
 thread_local! {
@@ -22,12 +21,12 @@ thread_local! {
 }
 
 fn handler() {
-    // SAFETY: the stage outlives the scripts, and interrupts come to scripts only; each is a CPU, with interrupts
+    // SAFETY: the stage outlives the scripts, and only scripts receive interrupts; each is a CPU, with interrupts
     // masked here.
     unsafe { (*STAGE.get()).engine().on_ipi() };
 }
 
-/// A scenario on a machine, run step by step, from the start any number of times. One for each host thread.
+/// A scenario on a machine, run step by step, any number of times. One for each host thread.
 pub struct Play {
     scenario: Scenario,
     stage: Box<Stage>,
@@ -39,7 +38,7 @@ pub struct Play {
 
 impl Play {
     /// # Panics
-    /// When memory for the stacks is refused, or there are more scripts than a machine has CPUs.
+    /// If memory for the stacks is refused, or there are more scripts than a machine has CPUs.
     pub fn new(scenario: Scenario) -> Self {
         Self::on(
             scenario,
@@ -72,14 +71,14 @@ impl Play {
         play
     }
 
-    /// Whose memory it is.
+    /// The memory model.
     pub(crate) fn memory(&self) -> Architecture {
         self.scenario.memory
     }
 
-    /// Back to the start: set up, and every CPU before its first operation. With `tell` the run is recorded.
+    /// Restarts: set-up done, and every CPU before its first operation. With `tell` the run is recorded.
     pub fn restart(&mut self, tell: bool) {
-        // What the engine is made of is words, and the words are set back. In debug builds each CPU also has a mark.
+        // The engine consists of words, which are restored. In debug builds each CPU also has a flag.
         with(|machine| machine.go_back(&self.start, tell));
         self.stage.reset_cpus(&self.cpus);
         let stage: *const Stage = &raw const *self.stage;
@@ -96,7 +95,7 @@ impl Play {
                 // SAFETY: the stage outlives the scripts.
                 body(unsafe { &*stage });
                 with(machine::Machine::is_done);
-                // Interrupts are still taken. It is never told to go on.
+                // Interrupts are still taken. It is never resumed otherwise.
                 point();
             }));
             with(|machine| machine.current = cpu);
@@ -104,26 +103,26 @@ impl Play {
         }
     }
 
-    /// A moment to [`keep`](Self::keep) in.
+    /// An empty snapshot for [`keep`](Self::keep).
     pub(crate) fn moment(&self) -> Moment {
         Moment::new(self.stage.copy_of_cpus(), &self.scripts)
     }
 
-    /// Makes `moment` what everything is now.
+    /// Copies the present state to `moment`.
     pub(crate) fn keep(&self, moment: &mut Moment) {
         with(|machine| machine.keep(&mut moment.machine));
         moment.cpus = self.stage.copy_of_cpus();
         moment.keep_scripts(&self.scripts);
     }
 
-    /// Everything is as it was, but for what is known about sharing. Not after going back to an earlier moment.
+    /// Restores a state, except what is known about sharing. Invalid after an earlier state was restored.
     pub(crate) fn go_back(&mut self, moment: &Moment) {
         with(|machine| machine.go_back(&moment.machine, false));
         self.stage.reset_cpus(&moment.cpus);
         moment.put_scripts_back(&mut self.scripts);
     }
 
-    /// What can happen now.
+    /// The possible steps.
     pub fn steps(&self) -> Vec<Step> {
         with(|machine| machine.steps())
     }
@@ -133,10 +132,10 @@ impl Play {
         with(|machine| machine.hash())
     }
 
-    /// Makes one of [`steps`](Self::steps) happen.
+    /// Takes one of [`steps`](Self::steps).
     ///
     /// # Panics
-    /// When it is not one of them.
+    /// If it is not one of them.
     pub fn take(&mut self, step: Step) {
         let cpu = step.cpu();
         with(|machine| machine.current = cpu);
@@ -178,17 +177,17 @@ impl Play {
         with(Machine::take_violation)
     }
 
-    /// CPUs that have not come to the end of their script.
+    /// CPUs that have not reached the end of their script.
     pub fn waiting(&self) -> Vec<usize> {
         with(|machine| machine.waiting())
     }
 
-    /// Whether a word turned out to be shared in this run that was taken for private before.
+    /// Whether this run has shown that a word is shared that was assumed to be private.
     pub fn has_learnt(&self) -> bool {
         with(|machine| machine.memory.sharing.learnt)
     }
 
-    /// What happened, if it was recorded.
+    /// The textual run, if it was recorded.
     pub fn take_story(&mut self) -> Vec<Line> {
         with(Machine::take_story)
     }

@@ -1,21 +1,21 @@
-//! Random runs, for races too large to be explored whole.
+//! Random runs, for races that are too large for exhaustive exploration.
 //!
-//! [`at_random`] draws each step from those that there are. [`Priorities`] draws an order of precedence instead:
-//! whoever stands highest goes on as long as it can, and at a few moments, drawn as well, whoever is at it falls to the
-//! bottom. That is probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS 2010): a
+//! [`at_random`] draws each step from the possible ones. [`Priorities`] draws an order of priority instead: the actor
+//! with the highest priority runs while it can, and at a few random points the running actor drops to the lowest
+//! priority. That is probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS 2010). A
 //! bug that takes *d* ordered steps shows in a run of *k* steps of *n* actors with a probability of at least 1/(n
-//! k^(d-1)), whatever the rest does. Actors are a CPU, its interrupt, and its store buffer, so that late stores and
-//! late interrupts are as likely as early ones.
+//! k^(d-1)), regardless of the rest. Actors are a CPU, its interrupt, and its store buffer, so late stores and late
+//! interrupts are as likely as early ones.
 
 use crate::machine::Step;
 use crate::play::Play;
 use crate::report::{Counterexample, Report, ending};
 use crate::word::{MAX_CPUS, mix};
 
-/// Steps that runs are taken to have before there was one.
+/// Assumed length of a run before there was one.
 const USUAL: usize = 200;
 
-/// One run in which each step is drawn from those that there are, by `seed`. Returns what it broke.
+/// One run in which each step is drawn from the possible ones, by `seed`. Returns what it broke.
 pub fn at_random(play: &mut Play, seed: u64) -> Option<Counterexample> {
     let mut random = mix(seed, 1);
     run(play, |steps, _| {
@@ -25,21 +25,21 @@ pub fn at_random(play: &mut Play, seed: u64) -> Option<Counterexample> {
     .1
 }
 
-/// Steps that nobody takes in a row but who spins, for a lock that is not let go of meanwhile.
+/// Only an actor that spins for a lock takes this many steps in a row while the lock stays taken.
 const SPINS: usize = 200;
 
 /// Runs by priorities.
 #[derive(Debug, Clone, Copy)]
 pub struct Priorities {
-    /// How often in a run whoever is at it falls to the bottom: one less than the ordered steps that a bug takes.
+    /// Changes of priority in a run: one less than the ordered steps that a bug takes.
     pub changes: u32,
-    /// Steps of the longest run so far, and of the last.
+    /// Length of the longest run so far, and of the last.
     longest: usize,
     last: usize,
 }
 
 impl Priorities {
-    /// With so many changes of priority in a run.
+    /// With this many changes of priority in a run.
     pub const fn new(changes: u32) -> Self {
         Priorities {
             changes,
@@ -55,7 +55,7 @@ impl Priorities {
             random = mix(random, 4);
             (random % end.max(1) as u64) as usize
         };
-        // Highest first; those who have fallen come behind all others.
+        // Highest first; those that have dropped come last.
         let mut order: Vec<usize> = (0..ACTORS).collect();
         for at in (1..ACTORS).rev() {
             order.swap(at, draw(at + 1));
@@ -92,10 +92,10 @@ impl Priorities {
     }
 }
 
-/// Changes of priority in the runs of [`sample`]: bugs that take four ordered steps.
+/// Changes of priority in the runs of [`sample`]: finds bugs that take four ordered steps.
 const CHANGES: u32 = 3;
 
-/// `runs` runs by priorities, or fewer if one breaks a rule. `progress` is called now and then with the number of runs;
+/// `runs` runs by priorities, or fewer if one breaks a rule. Calls `progress` occasionally with the number of runs;
 /// `false` ends it. The report counts no states, and is never complete.
 pub fn sample(play: &mut Play, runs: u64, progress: &mut dyn FnMut(u64) -> bool) -> Report {
     let mut priorities = Priorities::new(CHANGES);
@@ -129,8 +129,8 @@ fn actor(step: Step) -> usize {
     3 * step.cpu() + kind
 }
 
-/// One run, each step chosen from those that there are and the number taken before. Returns how many there were, and
-/// what it broke.
+/// One run. `choose` picks each step from the possible ones and the number taken before. Returns the length of the run,
+/// and what it broke.
 fn run(play: &mut Play, mut choose: impl FnMut(&[Step], usize) -> Step) -> (usize, Option<Counterexample>) {
     play.restart(false);
     let mut taken = Vec::new();

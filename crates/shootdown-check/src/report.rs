@@ -1,13 +1,13 @@
-//! What explorations and random runs report, and when a run has ended in a broken rule.
+//! Reports of explorations and random runs, and the check whether a run has ended in a broken rule.
 
 use crate::machine::Step;
 use crate::play::Play;
 use crate::violation::Violation;
 
-/// Steps after which a run is taken to be without end.
+/// Steps after which a run is assumed to be endless.
 pub(crate) const ENDLESS: usize = 4000;
 
-/// How a rule came to be broken.
+/// A broken rule and the run that breaks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counterexample {
     /// The rule.
@@ -21,9 +21,9 @@ pub struct Counterexample {
 pub struct Report {
     /// Different states.
     pub states: u64,
-    /// Runs: how often another step was taken than the first from a state, and those from the start.
+    /// Runs: those from the start, and one for each step other than the first that was taken from a state.
     pub runs: u64,
-    /// Most steps of a run.
+    /// Length of the longest run.
     pub depth: usize,
     /// Whether every state within the bound on preemptions was visited.
     pub complete: bool,
@@ -31,7 +31,7 @@ pub struct Report {
     pub found: Option<Counterexample>,
 }
 
-/// The rule that is broken after `taken` steps, when `steps` are possible.
+/// The rule that is broken after `taken` steps, with `steps` possible.
 pub(crate) fn ending(play: &mut Play, steps: &[Step], taken: usize) -> Option<Violation> {
     let waiting = if steps.is_empty() { play.waiting() } else { Vec::new() };
     match play.take_violation() {

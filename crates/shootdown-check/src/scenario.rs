@@ -1,4 +1,4 @@
-//! The races that are explored.
+//! The races to explore.
 
 use crate::architecture::Architecture;
 use crate::stage::{Scenario, Stage, TAGS};
@@ -13,26 +13,26 @@ const fn no_walks(policy: Policy) -> Design {
     .on(Machine::PCID)
 }
 
-/// Everybody runs space 0.
+/// Every CPU runs space 0.
 fn all_run(stage: &Stage) {
     for cpu in 0..stage.cpus() {
         stage.on(cpu, |stage| stage.run(0));
     }
 }
 
-/// CPU 0 runs space 0; CPU 1 has run it, and runs the other.
+/// CPU 0 runs space 0. CPU 1 has run it, and runs the other space.
 fn one_has_left(stage: &Stage) {
     all_run(stage);
     stage.on(1, |stage| stage.run(1));
 }
 
-/// Everybody runs space 0; the kernel's page is mapped.
+/// Every CPU runs space 0; the kernel's page is mapped.
 fn kernel_mapped(stage: &Stage) {
     stage.on(0, Stage::map_kernel);
     all_run(stage);
 }
 
-/// CPU 0 runs space 0; CPU 1 too, and is lazy.
+/// Both CPUs run space 0; CPU 1 is in lazy TLB mode.
 fn one_is_lazy(stage: &Stage) {
     all_run(stage);
     stage.on(1, Stage::go_lazy);
@@ -49,8 +49,8 @@ const BASE: Scenario = Scenario {
     scripts: &[],
 };
 
-/// What is raced, whatever the design. CPU 0 considers promotion at every chance, so under designs that promote, spaces
-/// are promoted on the way.
+/// Races for every design. CPU 0 considers promotion at every opportunity, so designs that promote do so during the
+/// race.
 pub const RACES: &[Scenario] = &[
     Scenario {
         name: "flush",
@@ -196,7 +196,7 @@ pub const RACES: &[Scenario] = &[
     },
 ];
 
-/// What of the design is the race's: frames of private pages may wait for ticks.
+/// The part of the design that the race sets: frames of private pages may wait for ticks.
 const DEFERRED: Scenario = Scenario {
     design: Policy {
         free: Free::Deferred,
@@ -275,11 +275,11 @@ pub const OF_KERNEL: &[Scenario] = &[
     },
 ];
 
-/// Tags for two CPUs and one space more, none of them for the kernel.
+/// Tags for two CPUs and one more space, none of them for the kernel.
 const FEW_TAGS: u32 = 1 + 3;
 
-/// CPU 1 has run space 0, under the first tag, and runs the third space, under the last; CPU 0 runs space 1. Whoever
-/// rolls over gives the first tag away.
+/// CPU 1 has run space 0, under the first tag, and runs the third space, under the last. CPU 0 runs space 1. A
+/// roll-over frees the first tag.
 fn no_tag_is_left(stage: &Stage) {
     stage.on(1, |stage| stage.run(0));
     stage.on(0, |stage| stage.run(1));
@@ -342,7 +342,7 @@ pub const ROLL_OVERS: &[Scenario] = &[
     },
 ];
 
-/// Races with lockless walks, for designs that say how walks are kept off freed tables.
+/// Races with lockless walks, for designs that protect freed tables from walks.
 pub const WALKS: &[Scenario] = &[
     Scenario {
         name: "walk",
@@ -397,7 +397,7 @@ pub const OF_THREE: &[Scenario] = &[
     },
 ];
 
-/// Races of four CPUs: too many states to be visited whole.
+/// Races of four CPUs: too many states for exhaustive exploration.
 pub const OF_FOUR: &[Scenario] = &[
     Scenario {
         name: "mixed-4",

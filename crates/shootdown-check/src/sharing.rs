@@ -1,33 +1,33 @@
-//! Which words more than one CPU has ever touched, and who is interrupted. That knowledge lasts from run to run of an
-//! exploration: a word that only one CPU touches in any run needs no interleaving at its accesses. When a second CPU
-//! touches one, whoever explores starts over.
+//! Which words more than one CPU has ever accessed, and which CPUs are interrupted. That knowledge persists from run to
+//! run of an exploration: a word that only one CPU accesses in any run needs no interleaving. When a second CPU
+//! accesses one, the exploration restarts.
 
 use crate::word::{Address, MAX_CPUS};
 
-/// What is learnt over all runs of an exploration: who touches which word, and who is interrupted.
+/// Knowledge from all runs of an exploration: which CPUs access which word, and which are interrupted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sharing {
-    /// Of each word, bit *c*: CPU *c* has touched it.
+    /// For each word, bit *c*: CPU *c* has accessed it.
     touched: Vec<u8>,
-    /// Of each word, bit *c*: CPU *c* has written it.
+    /// For each word, bit *c*: CPU *c* has written it.
     written: Vec<u8>,
     /// Bit *c*: CPU *c* was sent an interrupt.
     interrupted: u8,
-    /// Of each word and CPU: the last [`Place`] of its script that touches the word.
+    /// For each word and CPU: the last [`Place`] in its script that accesses the word.
     last: Vec<[Place; MAX_CPUS]>,
-    /// Of each word, bit *c*: CPU *c* touches it in its handler.
+    /// For each word, bit *c*: CPU *c* accesses it in its handler.
     handled: Vec<u8>,
-    /// Something was learnt in this run that makes more steps depend on each other.
+    /// This run has shown that more steps depend on each other.
     pub(crate) learnt: bool,
 }
 
-/// How far a CPU is in its script: what it has ended, and accesses since then.
+/// The position of a CPU in its script: the actions that it has ended, and accesses since then.
 pub(crate) type Place = u32;
 
-/// Accesses between one end and the next, at most.
+/// Most accesses between two ends of actions.
 pub(crate) const ACCESSES: Place = 1 << 12;
 
-/// What an operation does with a word.
+/// The kind of access to a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touch {
     Read,
@@ -35,7 +35,7 @@ pub(crate) enum Touch {
 }
 
 impl Sharing {
-    /// Of so many words, nothing yet.
+    /// For `words` words, with no knowledge yet.
     pub(crate) fn new(words: usize) -> Self {
         Sharing {
             touched: vec![0; words],
@@ -47,7 +47,7 @@ impl Sharing {
         }
     }
 
-    /// There are no more than so many words.
+    /// Limits the number of words.
     pub(crate) fn truncate(&mut self, words: usize) {
         self.touched.truncate(words);
         self.written.truncate(words);
@@ -55,14 +55,13 @@ impl Sharing {
         self.handled.truncate(words);
     }
 
-    /// Who has ever touched the word: bit *c* for CPU *c*.
+    /// The CPUs that have ever accessed the word: bit *c* for CPU *c*.
     #[inline]
     pub(crate) fn touched_by(&self, address: Address) -> u8 {
         self.touched[address as usize]
     }
 
-    /// Whether what `cpu` does with the word depends on what another CPU does with it in some run; notes that `cpu`
-    /// does it.
+    /// Whether an operation of `cpu` on the word depends on another CPU in some run. Records the operation.
     #[inline]
     pub(crate) fn depends(&mut self, address: Address, cpu: usize, touch: Touch) -> bool {
         let own = 1 << cpu;
@@ -73,7 +72,7 @@ impl Sharing {
             *written |= own;
         }
         if (*touched, *written) != before {
-            // Whoever has touched the word before may have been taken to be alone with it.
+            // The CPUs that accessed the word before may have been treated as its only users.
             let others_read = before.0 & !own != 0 && touch == Touch::Write;
             let others_wrote = before.1 & !own != 0;
             self.learnt |= others_read || others_wrote;
@@ -84,7 +83,7 @@ impl Sharing {
         }
     }
 
-    /// `cpu` touches the word, in its handler or at that place of its script.
+    /// `cpu` accesses the word, in its handler or at that place of its script.
     pub(crate) fn reaches(&mut self, address: Address, cpu: usize, at: Option<Place>) {
         let others_wrote = self.written[address as usize] & !(1 << cpu) != 0;
         match at {
@@ -103,20 +102,20 @@ impl Sharing {
         }
     }
 
-    /// Who may still touch the word, as one bit each, when that is how far each CPU is.
+    /// The CPUs that may still access the word, one bit each, given the position of each CPU.
     pub(crate) fn reached_by(&self, address: Address, places: &[Place]) -> u8 {
         let last = self.last[address as usize].iter().zip(places).enumerate();
         let by_scripts = last.fold(0, |bits, (cpu, (last, at))| bits | u8::from(at <= last) << cpu);
         by_scripts | self.handled[address as usize]
     }
 
-    /// Whether `cpu` is sent interrupts in some run.
+    /// Whether `cpu` receives interrupts in some run.
     #[inline]
     pub(crate) fn is_interrupted(&self, cpu: usize) -> bool {
         self.interrupted >> cpu & 1 == 1
     }
 
-    /// `cpu` is sent an interrupt.
+    /// `cpu` receives an interrupt.
     pub(crate) fn interrupts(&mut self, cpu: usize) {
         self.learnt |= !self.is_interrupted(cpu);
         self.interrupted |= 1 << cpu;

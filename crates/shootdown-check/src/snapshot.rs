@@ -1,9 +1,9 @@
-//! A snapshot of a run, so that other continuations can be tried without repeating the steps before it.
+//! A snapshot of a run, so that other continuations can be tried without repeating the earlier steps.
 //!
-//! A coroutine cannot be cloned, but the bytes of its stack can be put back where they lay, and the same bytes at the
-//! same addresses go on in the same way. That is right as long as a script's stack owns nothing outside of itself and
-//! of the machine: no memory of the heap, no guard of a lock. The engine allocates nothing; what this crate has to
-//! remember of a script stands in the machine ([`Kept`]).
+//! A coroutine cannot be cloned, but the bytes of its stack can be restored in place, and the same bytes at the same
+//! addresses continue in the same way. That is correct if a script's stack owns nothing outside of itself and of the
+//! machine: no heap memory, no lock guard. The engine allocates nothing. State of a script that this crate must keep is
+//! in the machine ([`Kept`]).
 
 use crate::machine::Kept;
 use crate::stage::Cpus;
@@ -12,15 +12,15 @@ use corosensei::Coroutine;
 use corosensei::stack::{DefaultStack, Stack};
 use std::mem::MaybeUninit;
 
-/// Bytes that may lie below the frame that [`suspended_at`] names: the frame that suspends, and saved registers.
+/// Most bytes below the frame of [`suspended_at`]: the frame that suspends, and saved registers.
 const BELOW: usize = 512;
 
 type Body = Coroutine<Resume, (), (), DefaultStack>;
 
-/// A script under way.
+/// A running script.
 pub(crate) struct Script {
     pub(crate) coroutine: Body,
-    /// Where its stack begins: the highest address.
+    /// The highest address of its stack.
     base: usize,
 }
 
@@ -37,33 +37,33 @@ impl Script {
         }
     }
 
-    /// Gives the script up, wherever it is. Returns its stack.
+    /// Ends the script at any point. Returns its stack.
     pub(crate) fn give_up(mut self) -> DefaultStack {
-        // SAFETY: what a script leaves on its stack owns nothing but words of a machine that will be set back.
+        // SAFETY: a script's stack owns nothing but words of a machine that will be restored.
         unsafe { self.coroutine.force_reset() };
         self.coroutine.into_stack()
     }
 }
 
-/// A script, kept.
+/// A saved script.
 struct KeptScript {
-    /// The bytes of the coroutine's own variables. Never dropped: who owns the stack is the [`Script`].
+    /// The bytes of the coroutine's own variables. Never dropped: the [`Script`] owns the stack.
     coroutine: MaybeUninit<Body>,
     suspended_at: usize,
-    /// From the lowest address that is in use.
+    /// From the lowest address in use.
     stack: Vec<MaybeUninit<u8>>,
 }
 
-/// Everything, at some time.
+/// A complete saved state.
 pub(crate) struct Moment {
     pub(crate) machine: Kept,
-    /// The engine's per-CPU state: words, and two marks that are none.
+    /// The engine's per-CPU state: words, and two flags that are not words.
     pub(crate) cpus: Cpus,
     scripts: Vec<KeptScript>,
 }
 
 impl Moment {
-    /// One for `scripts`, in which nothing is kept yet.
+    /// An empty snapshot for `scripts`.
     pub(crate) fn new(cpus: Cpus, scripts: &[Option<Script>]) -> Self {
         let nothing = || KeptScript {
             coroutine: MaybeUninit::uninit(),
@@ -77,15 +77,15 @@ impl Moment {
         }
     }
 
-    /// Keeps where the scripts are; each has given up its turn.
+    /// Saves the positions of the scripts, which are all suspended.
     pub(crate) fn keep_scripts(&mut self, scripts: &[Option<Script>]) {
         for (cpu, (kept, script)) in self.scripts.iter_mut().zip(scripts.iter().flatten()).enumerate() {
             kept.suspended_at = suspended_at(cpu);
             let length = script.base - kept.from();
             kept.stack.clear();
             kept.stack.reserve(length);
-            // SAFETY: the script is suspended, so nobody writes to its stack, which is mapped from its base down to
-            // below its last frame. Bytes of any kind, padding too, may be copied as `MaybeUninit`. There is room for
+            // SAFETY: the script is suspended, so its stack is not written. It is mapped from its base down to below
+            // its last frame. Bytes of any kind, padding too, may be copied as `MaybeUninit`. The vector has room for
             // them.
             unsafe {
                 let from = std::ptr::with_exposed_provenance(kept.from());
@@ -96,12 +96,12 @@ impl Moment {
         }
     }
 
-    /// Puts the scripts, which are those that were kept, back to where they were.
+    /// Restores the scripts, which must be the saved ones, to their positions.
     pub(crate) fn put_scripts_back(&self, scripts: &mut [Option<Script>]) {
         for (cpu, (kept, script)) in self.scripts.iter().zip(scripts.iter_mut().flatten()).enumerate() {
             is_suspended_at(cpu, kept.suspended_at);
-            // SAFETY: as above: nothing runs on the stack. What lay on it, and what the coroutine's variables were,
-            // owned nothing that would have to be dropped, but for the stack itself, which is the same then and now.
+            // SAFETY: as above: nothing runs on the stack. Neither the stack's contents nor the coroutine's variables
+            // own anything that must be dropped, except for the stack itself, which is the same in both states.
             unsafe {
                 let to = std::ptr::with_exposed_provenance_mut(kept.from());
                 std::ptr::copy_nonoverlapping(kept.stack.as_ptr(), to, kept.stack.len());
@@ -112,7 +112,7 @@ impl Moment {
 }
 
 impl KeptScript {
-    /// The lowest address of the stack that is in use.
+    /// The lowest stack address in use.
     fn from(&self) -> usize {
         self.suspended_at - BELOW
     }
@@ -124,7 +124,7 @@ mod tests {
     use crate::random::at_random;
     use crate::{scenario, subject};
 
-    /// The steps of a run that takes now the first, now the last of those that there are; and the states between.
+    /// The steps of a run that takes the first and the last possible step in turn, and the states in between.
     fn go_on(play: &mut Play, steps: usize) -> Vec<u64> {
         (0..steps)
             .map_while(|number| {
@@ -144,7 +144,7 @@ mod tests {
     fn what_follows_a_moment_follows_it_again() {
         for race in [&scenario::RACES[1], &scenario::OF_THREE[2]] {
             let mut play = Play::new(subject::under(race, subject::subjects().next().expect("a preset")));
-            // What words are shared by must be known: it says where others may come between.
+            // The sharing of words must be known: it determines where other CPUs may run.
             (0..100).for_each(|seed| drop(at_random(&mut play, seed)));
             for before in 1..40 {
                 play.restart(false);

@@ -1,5 +1,4 @@
-//! What a scenario is made of: the engine, its spaces and page tables on a machine, and what a script for each CPU can
-//! do.
+//! The elements of a scenario: the engine, its spaces and page tables on a machine, and the actions of a script.
 
 use crate::architecture::Architecture;
 use crate::kernel::{CheckKernel, KERNEL, PAGE};
@@ -12,30 +11,30 @@ use shootdown::{Design, Engine, Machine, PerCpu, Policy, Range, Root, Space, Sto
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
-/// Most tags that the hardware has, the first of them not for spaces.
+/// Most tags of the hardware, of which the first is not for spaces.
 pub(crate) const TAGS: u32 = 12;
 
-/// The frame of the kernel's page: behind those of spaces.
+/// The frame of the kernel's page, after those of spaces.
 const KERNEL_FRAME: Frame = (SPACES * PAGES) as Frame + 1;
 
-/// What is explored: a machine, a design, what happens before, and what each CPU does.
+/// A scenario: a machine, a design, an initial history, and a script for each CPU.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// A word for it.
+    /// Its name.
     pub name: &'static str,
-    /// What races with what, a line.
+    /// A line that describes the race.
     pub about: &'static str,
-    /// The design; tag limits and timings are set to those of the machine.
+    /// The design; tag limits and timings are replaced by those of the machine.
     pub design: Design,
     /// Whether there are broadcast instructions.
     pub broadcasts: bool,
-    /// Whose memory it is.
+    /// The memory model.
     pub memory: Architecture,
-    /// Tags that the hardware has, at most 12, the first of them not for spaces.
+    /// Tags of the hardware, at most 12, of which the first is not for spaces.
     pub tags: u32,
-    /// What each CPU has done before the race begins, one after the other. All are online.
+    /// The actions of each CPU before the race begins, one after the other. All CPUs are online.
     pub before: fn(&Stage),
-    /// What each CPU does: as many as there are CPUs.
+    /// The script of each CPU: as many as there are CPUs.
     pub scripts: &'static [fn(&Stage)],
 }
 
@@ -44,8 +43,8 @@ type CheckSpace = Space<CheckWorld, 1>;
 
 pub(crate) type Cpus = [MaybeUninit<PerCpu<CheckWorld>>; MAX_CPUS];
 
-/// What scripts act on. The pages of space *s* (from 0) are mapped by table *s* + 1, page *p* to frame 2 *s* + *p* + 1.
-/// The kernel's page is mapped once [`map_kernel`](Self::map_kernel) was called.
+/// What scripts act on. Table *s* + 1 maps the pages of space *s* (from 0), page *p* to frame 2 *s* + *p* + 1. The
+/// kernel's page is mapped by [`map_kernel`](Self::map_kernel).
 pub struct Stage {
     engine: MaybeUninit<CheckEngine>,
     cpus: Cpus,
@@ -57,14 +56,14 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A stage at a fixed place, not yet set up.
+    /// A stage at a fixed address, not yet set up.
     pub(crate) fn new() -> Box<Self> {
         // SAFETY: every field is an array of, or is, `MaybeUninit`, for which any bytes are valid.
         unsafe { Box::new_uninit().assume_init() }
     }
 
-    /// Builds the engine anew on the machine of this host thread, which was reset. What was there before is forgotten:
-    /// it owns nothing.
+    /// Rebuilds the engine on the machine of this host thread, which was reset. The previous engine owns nothing and is
+    /// overwritten.
     pub(crate) fn set_up(&mut self, scenario: &Scenario, kernel: CheckKernel) {
         let cpus = scenario.scripts.len();
         self.cpus[..cpus]
@@ -102,7 +101,7 @@ impl Stage {
         with(|machine| machine.words = words);
         let design = Policy {
             slots: 2,
-            // The clock stands still: CPU 0's window is always open, and nobody is reported.
+            // The clock stands still: CPU 0's window is always open, and no CPU is reported.
             stuck_ns: 0,
             ..scenario.design.policy
         }
@@ -111,8 +110,8 @@ impl Stage {
             tag_limit: scenario.tags.min(scenario.design.machine.tag_limit),
             ..scenario.design.machine
         });
-        // SAFETY: the arrays live as long as this stage, which is dropped after the engine was last used; tags and the
-        // CPUs of this scenario were written above. `MaybeUninit<T>` is laid out as `T`.
+        // SAFETY: the arrays live as long as this stage, which is dropped after the last use of the engine. Tags and
+        // the CPUs of this scenario were written above. `MaybeUninit<T>` has the layout of `T`.
         let storage: Storage<'static, CheckWorld> = unsafe {
             Storage {
                 cpus: std::slice::from_raw_parts_mut(self.cpus.as_mut_ptr().cast(), cpus),
@@ -136,12 +135,12 @@ impl Stage {
     }
 
     pub(crate) fn reset_cpus(&mut self, cpus: &Cpus) {
-        // SAFETY: both are arrays of the same type, apart from each other; no script runs that could look.
+        // SAFETY: both are separate arrays of the same type, and no script is running.
         unsafe { std::ptr::copy_nonoverlapping(cpus, &raw mut self.cpus, 1) };
     }
 
     pub(crate) fn engine(&self) -> &CheckEngine {
-        // SAFETY: `set_up` has written it before anybody gets to see the stage.
+        // SAFETY: `set_up` writes it before the stage is used.
         unsafe { self.engine.assume_init_ref() }
     }
 
@@ -172,7 +171,7 @@ impl Stage {
 
     // Before the race.
 
-    /// Has CPU `cpu` do something before the race begins.
+    /// Runs an action on CPU `cpu` before the race begins.
     pub fn on(&self, cpu: usize, what: impl FnOnce(&Stage)) {
         with(|machine| machine.current = cpu);
         what(self);
@@ -184,16 +183,16 @@ impl Stage {
         self.kernel().store(u64::from(KERNEL_FRAME), Ordering::Relaxed);
     }
 
-    // What scripts can do.
+    // Actions of scripts.
 
-    /// Something that a script does, with a line for the story. It keeps nothing from it but where it is.
+    /// An action of a script, with a line of text. The script keeps nothing from it except its position.
     fn does(&self, text: impl FnOnce() -> String, what: impl FnOnce()) {
         with(|machine| machine.begins(text));
         what();
         with(machine::Machine::ends);
     }
 
-    /// Loads a space, and goes on in user mode.
+    /// Loads a space, and continues in user mode.
     pub fn run(&self, space: usize) {
         self.does(
             || format!("switches to space {}", space + 1),
@@ -217,7 +216,7 @@ impl Stage {
         );
     }
 
-    /// Goes lazy, and runs kernel code from here on.
+    /// Enters lazy TLB mode, and runs kernel code from here on.
     pub fn go_lazy(&self) {
         self.does(
             || "goes lazy".into(),
@@ -228,7 +227,7 @@ impl Stage {
         );
     }
 
-    /// Ends laziness, and is back in user mode.
+    /// Leaves lazy TLB mode, and returns to user mode.
     pub fn resume(&self, space: usize) {
         self.does(
             || "leaves lazy".into(),
@@ -240,7 +239,7 @@ impl Stage {
         );
     }
 
-    /// Enters the kernel for a while, as a system call does.
+    /// Enters the kernel and returns, like a system call.
     pub fn call_kernel(&self, space: usize) {
         self.does(
             || "enters the kernel and returns to user mode".into(),
@@ -268,14 +267,14 @@ impl Stage {
         self.unmap_and_wait_later(space, page, |_| {});
     }
 
-    /// Does something with interrupts off, as under a lock that handlers take.
+    /// Runs an action with interrupts off, as under a lock that handlers take.
     pub fn masked(&self, what: impl FnOnce(&Stage)) {
         let outer = with(|machine| std::mem::replace(&mut machine.cpus[machine.current].masked, true));
         what(self);
         with(|machine| machine.cpus[machine.current].masked = outer);
     }
 
-    /// Withdraws a page, asks for the flush, does something else, and only then waits and frees the frame.
+    /// Withdraws a page, dispatches the flush, runs another action, and only then waits and frees the frame.
     pub fn unmap_and_wait_later(&self, space: usize, page: usize, meanwhile: impl FnOnce(&Stage)) {
         self.does(
             || format!("withdraws page {page} of space {}", space + 1),
@@ -289,7 +288,7 @@ impl Stage {
         );
     }
 
-    /// Withdraws a page by a flush that is waited for where it is asked, and frees the frame.
+    /// Withdraws a page by a flush that waits in the same call, and frees the frame.
     pub fn unmap_at_once(&self, space: usize, page: usize) {
         self.does(
             || format!("withdraws page {page} of space {} at once", space + 1),
@@ -301,7 +300,8 @@ impl Stage {
         );
     }
 
-    /// Withdraws a page whose frame may wait for ticks, ticks and looks whether they have come, and frees it if so.
+    /// Withdraws a page whose frame may wait for ticks. Ticks, checks whether the others have ticked, and frees the
+    /// frame if so.
     pub fn unmap_later(&self, space: usize, page: usize) {
         self.does(
             || format!("withdraws page {page} of space {}, to be freed later", space + 1),
@@ -319,7 +319,7 @@ impl Stage {
                         now => now,
                     };
                 }
-                // Else it waits for a tick that does not come any more.
+                // Otherwise it waits for a tick that never comes.
                 if let Unmapped::Now(_proof) = unmapped {
                     with(|machine| machine.free_frame(frame));
                 }
@@ -332,12 +332,12 @@ impl Stage {
         self.does(|| "ticks".into(), || self.engine().tick());
     }
 
-    /// Takes no ticks any more.
+    /// Stops its ticks.
     pub fn stop_ticks(&self) {
         self.does(|| "takes no more ticks".into(), || self.engine().tick_stops());
     }
 
-    /// Looks which deferrals are over, as somebody does now and then, and takes ticks again.
+    /// Checks which deferrals are over, as a kernel does occasionally, and resumes its ticks.
     pub fn look_and_resume_ticks(&self) {
         self.does(
             || "looks which deferrals are over, and takes ticks again".into(),
@@ -406,7 +406,7 @@ impl Stage {
                 if table != 0 {
                     with(|machine| machine.hold(Some(table as Table)));
                     self.entry(space, 0).load(Ordering::Acquire);
-                    // It still reads there while others go on.
+                    // It still reads there while other CPUs run.
                     point_in_script();
                     with(|machine| machine.hold(None));
                 }
@@ -426,7 +426,7 @@ impl Stage {
         );
     }
 
-    /// Goes off; no interrupt comes from then on.
+    /// Goes offline; no interrupt arrives from then on.
     pub fn go_off(&self) {
         self.does(
             || "goes off".into(),
@@ -441,7 +441,7 @@ impl Stage {
         );
     }
 
-    /// Comes back.
+    /// Comes back online.
     pub fn come_on(&self) {
         self.does(
             || "comes on".into(),
@@ -457,8 +457,8 @@ impl Stage {
     }
 }
 
-/// As often as whoever has unmapped a page looks whether it is free: the first look begins an epoch, which a second may
-/// find over.
+/// Times that a CPU checks whether its unmapped page is free: the first check begins an epoch, which a second may find
+/// over.
 const LOOKS: u32 = 3;
 
 fn page_range(page: usize) -> Range {

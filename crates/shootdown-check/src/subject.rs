@@ -1,25 +1,24 @@
-//! Designs as they are explored: each preset, made to promote and demote as soon as it can, in the place of a race's
-//! own.
+//! Designs to explore: each preset, made to promote and demote at once, in place of the race's own design.
 
 use crate::architecture::Architecture;
 use crate::stage::Scenario;
 use shootdown::{Departure, Design, Free, Machine, Policy, Tags, Walkers};
 
-/// A design as it is explored.
+/// A design to explore.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
     /// Its name.
     pub name: &'static str,
-    /// The design, made to promote and demote as soon as it can.
+    /// The design, made to promote and demote at once.
     pub design: Design,
     /// Whether the machine has broadcast instructions.
     pub broadcasts: bool,
-    /// Whose memory the machine has: that of the processors that the preset is meant for.
+    /// The memory model of the processors that the preset is meant for.
     pub memory: Architecture,
 }
 
 impl Subject {
-    /// The same on a machine with that memory.
+    /// The same on a machine with that memory model.
     #[must_use]
     pub fn on(self, memory: Architecture) -> Self {
         Subject { memory, ..self }
@@ -42,7 +41,7 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
             };
             Subject {
                 name,
-                // Where every space has a tag that all CPUs share: what Arm's kernels do.
+                // Every space has a tag shared by all CPUs, as in Arm kernels.
                 memory: match tags {
                     Tags::System => Architecture::Arm,
                     _ => Architecture::X86,
@@ -59,8 +58,8 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
         })
 }
 
-/// A race under a design. Where the race has no lockless walks, nor has the kernel. When CPUs leave the sets of spaces
-/// that they have left, and whether frames wait for ticks, the race may say.
+/// A race under a design. If the race has no lockless walks, neither has the kernel. The race may set when CPUs leave
+/// the sets of spaces, and whether frames wait for ticks.
 pub fn under(race: &Scenario, subject: Subject) -> Scenario {
     let walkers = match race.design.policy.walkers {
         Walkers::None => Walkers::None,

@@ -1,14 +1,13 @@
-//! What each CPU may have cached, and what of that it may use.
+//! What each CPU may have cached, and which of it it may use.
 //!
-//! A processor fills its TLB when it likes. Instead of trying every moment, a CPU here holds *everything that it may
-//! have filled* since the last invalidation that covered it: at any moment all that its walker can reach. That loses
-//! nothing: a translation in this set was walkable at some moment, so there is a run in which the processor filled it
-//! just then and never dropped it; and one stale translation is all that a violation takes. So fills cost no
-//! interleavings at all.
+//! A processor may fill its TLB at any time. Instead of trying every time, a CPU here holds *everything that it may
+//! have filled* since the last invalidation that covered it: at any time everything that its walker can reach. That
+//! loses nothing. A translation in this set was once walkable, so there is a run in which the processor filled it then
+//! and never dropped it, and one stale translation is enough for a violation. So fills need no interleaving.
 //!
-//! A broadcast invalidation may take effect at any time from its issue to its synchronisation. At the issue what it
-//! covers is marked; what can be walked from then on may have been filled again, and is unmarked; at the
-//! synchronisation what is still marked is gone.
+//! A broadcast invalidation may take effect at any time from its issue to its synchronisation. The issue marks what it
+//! covers. Entries that can be walked after that may have been filled again, and are unmarked. The synchronisation
+//! removes what is still marked.
 
 use crate::word::mix;
 
@@ -25,8 +24,8 @@ pub(crate) struct Entry {
     pub(crate) tag: u16,
     pub(crate) owner: Owner,
     pub(crate) what: What,
-    /// Bit *c*: a broadcast of CPU *c* that is under way will remove it, unless it is filled again; bit 7: an
-    /// invalidation on this CPU.
+    /// Bit *c*: a broadcast of CPU *c* in progress will remove it, unless it is filled again; bit 7: a local
+    /// invalidation.
     doomed: u8,
 }
 
@@ -37,34 +36,34 @@ pub(crate) enum What {
     Link(Table),
     /// The translation of a page.
     Page(u8, Frame),
-    /// The translation of the kernel's page, which is there under every tag ([`GLOBAL`]).
+    /// The translation of the kernel's page, which is valid under every tag ([`GLOBAL`]).
     Kernel(Frame),
 }
 
 /// The number of the kernel's page.
 pub(crate) const KERNEL_PAGE: u8 = u8::MAX;
 
-/// In place of the issuer of what is invalidated on one CPU only.
+/// Issuer number of local invalidations.
 const HERE: usize = 7;
 
-/// In place of the tag of what is used under every tag.
+/// Tag number of entries that are valid under every tag.
 const GLOBAL: u16 = u16::MAX;
 
 /// What an invalidation covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Covers {
-    /// `count` pages from `first` under `tag`; links on the way too unless `leaf_only`.
+    /// `count` pages from `first` under `tag`, and the links for them unless `leaf_only`.
     Pages {
         tag: u16,
         first: u8,
         count: u8,
         leaf_only: bool,
     },
-    /// The same under every tag, and what is there under all of them.
+    /// The same under every tag, including global entries.
     AnyTag { first: u8, count: u8, leaf_only: bool },
     /// Everything under a tag.
     Tag(u16),
-    /// Everything but the kernel's page.
+    /// Everything except the kernel's page.
     NonGlobal,
     /// Everything.
     All,
@@ -92,11 +91,11 @@ impl Covers {
 }
 
 impl Entry {
-    /// Whether an invalidation of `count` pages from `first` takes it, whatever the tag.
+    /// Whether an invalidation of `count` pages from `first` covers it, under any tag.
     fn is_of(&self, first: u8, count: u8, leaf_only: bool) -> bool {
         let covers = |page: u8| (u16::from(first)..u16::from(first) + u16::from(count)).contains(&u16::from(page));
         match self.what {
-            // There is one table on the way to every page of a space.
+            // One table maps every page of a space.
             What::Link(_) => !leaf_only && first != KERNEL_PAGE,
             What::Page(page, _) => covers(page),
             What::Kernel(_) => covers(KERNEL_PAGE),
@@ -104,11 +103,11 @@ impl Entry {
     }
 }
 
-/// Where a walker finds things: memory, as it is now.
+/// Source of walks: memory in its present state.
 pub(crate) trait Tables {
     /// The table that the root of `owner` links to, and those that the walker may still find there.
     fn links(&self, owner: Owner) -> impl Iterator<Item = Table>;
-    /// The frames that `table` maps, by page; those that the walker may still find there too.
+    /// The frames that `table` maps, by page, and those that the walker may still find there.
     fn pages(&self, table: Table) -> impl Iterator<Item = (u8, Frame)>;
     /// The frame of the kernel's page, which every root maps, and those that the walker may still find there.
     fn kernel(&self) -> impl Iterator<Item = Frame>;
@@ -123,7 +122,7 @@ pub(crate) struct Tlb {
 }
 
 impl Tlb {
-    /// Caches all that the walker can reach now.
+    /// Caches everything that the walker can reach.
     pub(crate) fn fill(&mut self, tables: &impl Tables) {
         for frame in tables.kernel() {
             self.add(GLOBAL, 0, What::Kernel(frame), 0);
@@ -133,7 +132,7 @@ impl Tlb {
                 self.add(self.tag, self.root, What::Link(table), 0);
             }
         }
-        // Under the kernel's root too: what a space has left under its tag, 0.
+        // Under the kernel's root too: entries that a space has left under its tag, 0.
         let mut next = 0;
         while let Some(&entry) = self.entries.get(next) {
             next += 1;
@@ -141,7 +140,7 @@ impl Tlb {
                 && entry.tag == self.tag
             {
                 for (page, frame) in tables.pages(table) {
-                    // Through a link that is going, what is found goes with it.
+                    // What is found through a link that is being removed is removed with it.
                     self.add(self.tag, entry.owner, What::Page(page, frame), entry.doomed);
                 }
             }
@@ -169,34 +168,34 @@ impl Tlb {
         (self.root, self.tag) = (root, tag);
     }
 
-    /// Removes at once.
+    /// Removes entries at once.
     pub(crate) fn invalidate(&mut self, covers: Covers) {
         self.entries.retain(|entry| !covers.entry(entry));
     }
 
-    /// A broadcast of `issuer` is under way.
+    /// Begins a broadcast of `issuer`.
     pub(crate) fn doom(&mut self, covers: Covers, issuer: usize) {
         for entry in self.entries.iter_mut().filter(|entry| covers.entry(entry)) {
             entry.doomed |= 1 << issuer;
         }
     }
 
-    /// An invalidation on this CPU is under way.
+    /// Begins a local invalidation.
     pub(crate) fn doom_here(&mut self, covers: Covers) {
         self.doom(covers, HERE);
     }
 
-    /// The invalidations on this CPU are complete.
+    /// Completes the local invalidations.
     pub(crate) fn synchronise_here(&mut self) {
         self.synchronise(HERE);
     }
 
-    /// The broadcasts of `issuer` are complete.
+    /// Completes the broadcasts of `issuer`.
     pub(crate) fn synchronise(&mut self, issuer: usize) {
         self.entries.retain(|entry| entry.doomed >> issuer & 1 == 0);
     }
 
-    /// Entries under the loaded tag: what this CPU can use. Under the kernel's root no user address is used, but links
+    /// Entries under the loaded tag, which this CPU can use. Under the kernel's root no user address is used, but links
     /// may be walked.
     pub(crate) fn usable(&self) -> impl Iterator<Item = &Entry> {
         let is_used = |entry: &&Entry| self.root != 0 || matches!(entry.what, What::Link(_));
@@ -214,7 +213,7 @@ impl Tlb {
         })
     }
 
-    /// Independent of the order in which entries came.
+    /// Independent of the order in which entries were added.
     pub(crate) fn hash(&self) -> u64 {
         self.entries
             .iter()

@@ -1,35 +1,35 @@
-//! What each CPU may still see of the past, where memory is weak: views, as in the view-based models of Armv8-A and
-//! RISC-V (Pulte, Pichon-Pharabod, Kang, Lee and Hur, PLDI 2019), without promises.
+//! What each CPU may still see of the past under weak memory: views, as in the view-based models of Armv8-A and RISC-V
+//! (Pulte, Pichon-Pharabod, Kang, Lee and Hur, PLDI 2019), without promises.
 //!
 //! Stores become visible to all other CPUs at once (multi-copy atomicity), one after the other: *now* counts them. A
-//! load returns what stands in a word, or what stood there before, as long as nothing says that the load comes after
-//! the replacement: no earlier load of the word by this CPU saw it, and the CPU's *floor* lies before it. What raises
-//! the floor is what orders loads: an acquire, a barrier, an interrupt taken. Stores that become visible out of order
-//! are `memory.rs`'s. Together that is what Arm and RISC-V allow, but for three things:
+//! load returns the current value of a word, or an older one if nothing orders the load after the replacement: no
+//! earlier load of the word by this CPU saw it, and it lies after the CPU's *floor*. Everything that orders loads
+//! raises the floor: an acquire, a barrier, an interrupt taken. Stores that become visible out of order are in
+//! `memory.rs`. Together this is what Arm and RISC-V allow, with three differences:
 //!
-//! - **Load buffering** is not there: a load never sees what is stored after a later store of its own CPU.
-//! - **Dependencies** order nothing: more is tried than the processors do, not less.
-//! - A failed compare-exchange reads what stands there.
+//! - **Load buffering** is absent: a load never sees a store that follows a later store of its own CPU.
+//! - **Dependencies** order nothing: this allows more than the processors do, not less.
+//! - A failed compare-exchange reads the current value.
 //!
-//! Page-table walkers are observers of their own. What a walker read before a table write it may use until something
-//! orders the walk behind that write: a DSB of the writer, or of whoever has seen it (Arm); an SFENCE.VMA on the
-//! walker's hart after the write was visible there (RISC-V). And the first walks under a root that is loaded may lie as
-//! far back as the last barrier that comes before root loads.
+//! Page-table walkers are separate observers. A walker may use what it read before a table write until something orders
+//! the walk after that write: a DSB of the writer or of a CPU that has seen the write (Arm); an SFENCE.VMA on the
+//! walker's hart after the write was visible there (RISC-V). The first walks under a newly loaded root may be as old as
+//! the last barrier that precedes root loads.
 //!
-//! Times are of no matter, only their order: [`Views::hash`] looks at nothing else, and what nobody can see any more is
-//! forgotten.
+//! Only the order of times matters: [`Views::hash`] uses nothing else, and values that no CPU can see any more are
+//! dropped.
 
 use crate::word::{Address, mix};
 
-/// Stores that were visible before.
+/// Number of stores that were visible before.
 pub(crate) type Time = u32;
 
-/// What a word held before it was replaced.
+/// The value of a word before it was replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Past {
     address: Address,
     value: u64,
-    /// When it was stored; 0 for before anything that matters.
+    /// When it was stored; 0 for before everything relevant.
     stored: Time,
     /// When it was replaced.
     at: Time,
@@ -39,10 +39,10 @@ struct Past {
     walkers: u8,
 }
 
-/// What one CPU knows.
+/// The knowledge of one CPU.
 #[derive(Debug, Clone, Default)]
 struct Known {
-    /// Loads from here on come after this.
+    /// Later loads are ordered after this.
     floor: Time,
     /// The newest store that it has read.
     read: Time,
@@ -50,11 +50,11 @@ struct Known {
     wrote: Time,
     /// By word, the newest store that it has read or written, if above the floor: coherence.
     seen: Vec<(Address, Time)>,
-    /// What an interrupt that it sends comes after.
+    /// Interrupts that it sends are ordered after this.
     sends: Time,
-    /// What its root loads and invalidations come after, and walks thereafter.
+    /// Its root loads and invalidations, and later walks, are ordered after this.
     walks: Time,
-    /// What the interrupt that it was sent comes after.
+    /// The interrupt that it was sent is ordered after this.
     sent: Time,
 }
 
@@ -76,19 +76,19 @@ impl Known {
     }
 }
 
-/// Who may see which part of the past. Empty, and of no effect, under x86.
+/// Which CPU may see which part of the past. Empty, and without effect, under x86.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Views {
     now: Time,
     /// Oldest first.
     past: Vec<Past>,
-    /// When what stands in a word was stored, where `past` does not tell any more, and a walker may have come before.
+    /// When the current value of a word was stored, if `past` no longer says, and a walker may have come before.
     stored: Vec<(Address, Time)>,
     cpus: Vec<Known>,
 }
 
 impl Views {
-    /// For so many CPUs.
+    /// For `cpus` CPUs.
     pub(crate) fn new(cpus: usize) -> Self {
         Views {
             now: 0,
@@ -98,12 +98,12 @@ impl Views {
         }
     }
 
-    /// Whether there is a past at all.
+    /// Whether views are kept.
     pub(crate) fn are_kept(&self) -> bool {
         !self.cpus.is_empty()
     }
 
-    /// A store of `cpu` becomes visible, and replaces `value`. `walked`: walkers read the word.
+    /// A store of `cpu` becomes visible, and replaces `value`. `walked`: whether walkers read the word.
     pub(crate) fn replaces(&mut self, cpu: usize, address: Address, value: u64, walked: bool) {
         self.now += 1;
         let at = self.now;
@@ -121,12 +121,12 @@ impl Views {
         known.sees(address, at);
     }
 
-    /// A store of `cpu` becomes visible, and changes nothing.
+    /// A store of `cpu` becomes visible without a change of value.
     pub(crate) fn rewrites(&mut self, cpu: usize) {
         self.cpus[cpu].wrote = self.now;
     }
 
-    /// When what stands in the word was stored; 0 for before anything that matters.
+    /// When the current value of the word was stored; 0 for before everything relevant.
     fn newest(&self, address: Address) -> Time {
         let of = |past: &&Past| past.address == address;
         let known = self.stored.iter().find(|&&(other, _)| other == address);
@@ -134,7 +134,7 @@ impl Views {
         self.past.iter().rev().find(of).map_or_else(stored, |past| past.at)
     }
 
-    /// What a load of the word by `cpu` may return beside what stands there, newest first.
+    /// The older values that a load of the word by `cpu` may return, newest first.
     pub(crate) fn older(&self, cpu: usize, address: Address) -> impl Iterator<Item = u64> {
         let known = &self.cpus[cpu];
         let from = known.floor.max(known.seen(address));
@@ -142,7 +142,7 @@ impl Views {
         self.past.iter().rev().filter(visible).map(|past| past.value)
     }
 
-    /// `cpu` loads what stands in the word (0), or the value that many before. Returns that value.
+    /// `cpu` loads the current value of the word (0), or the value that many before. Returns that value.
     pub(crate) fn load(&mut self, cpu: usize, address: Address, before: usize, acquire: bool) -> Option<u64> {
         let (value, stored) = match before {
             0 => (None, self.newest(address)),
@@ -161,30 +161,30 @@ impl Views {
         value
     }
 
-    /// What `cpu` does from here on comes after all that it has read and written.
+    /// Orders later actions of `cpu` after everything that it has read and written.
     pub(crate) fn order_all(&mut self, cpu: usize) {
         let known = &mut self.cpus[cpu];
         known.floor = known.floor.max(known.read).max(known.wrote);
     }
 
-    /// What `cpu` does from here on comes after everything that has happened.
+    /// Orders later actions of `cpu` after everything that has happened.
     pub(crate) fn order_now(&mut self, cpu: usize) {
         self.cpus[cpu].floor = self.now;
     }
 
-    /// Interrupts that `cpu` sends from here on come after what its loads do.
+    /// Orders later interrupts sent by `cpu` after what orders its loads.
     pub(crate) fn order_interrupts(&mut self, cpu: usize) {
         let known = &mut self.cpus[cpu];
         known.sends = known.floor.max(known.wrote);
     }
 
-    /// Root loads and invalidations of `cpu` from here on come after what its loads do.
+    /// Orders later root loads and invalidations of `cpu` after what orders its loads.
     pub(crate) fn order_walks(&mut self, cpu: usize) {
         let known = &mut self.cpus[cpu];
         known.walks = known.floor.max(known.wrote);
     }
 
-    /// What walkers of all CPUs have found too early goes with an invalidation that `cpu` issues for all.
+    /// Early walks of all CPUs are covered by an invalidation that `cpu` issues for all.
     pub(crate) fn order_walks_everywhere(&mut self, cpu: usize) {
         let until = self.cpus[cpu].floor.max(self.cpus[cpu].wrote);
         self.cpus
@@ -208,7 +208,7 @@ impl Views {
 
     // Walkers.
 
-    /// What the walker of `cpu` may find in the word beside what stands there; with `early` also what it may have found
+    /// The older values that the walker of `cpu` may find in the word; with `early` also those that it may have found
     /// since then.
     pub(crate) fn walked(&self, cpu: usize, address: Address, early: Option<Time>) -> impl Iterator<Item = u64> {
         let found = move |past: &&Past| {
@@ -217,8 +217,8 @@ impl Views {
         self.past.iter().filter(found).map(|past| past.value)
     }
 
-    /// Since when there may be walks by `cpu` under a root that it loads now, or that an invalidation does not cover
-    /// which it issues now: both wait for what they were decided by, and for the barriers that are for them.
+    /// The earliest time of walks by `cpu` under a root that it loads now, or of walks that an invalidation issued now
+    /// does not cover. Both wait for the loads that decided them, and for the barriers intended for them.
     pub(crate) fn walks_since(&self, cpu: usize) -> Time {
         self.cpus[cpu].walks_since()
     }
@@ -228,14 +228,14 @@ impl Views {
         self.past.iter().any(|past| past.walkers != 0)
     }
 
-    /// The walkers in `walkers` find what `cpu` has written, and with `known` what it knows otherwise.
+    /// The walkers in `walkers` find what `cpu` has written and, with `known`, everything else that it knows.
     pub(crate) fn publish(&mut self, cpu: usize, walkers: u8, known: bool) {
         let own = &self.cpus[cpu];
         let until = if known { own.floor.max(own.read) } else { 0 };
         self.catch_up(walkers, |past| usize::from(past.writer) == cpu || past.at <= until);
     }
 
-    /// The walker of `cpu` finds what its root loads come after.
+    /// The walker of `cpu` finds everything that its root loads are ordered after.
     pub(crate) fn publish_to_root(&mut self, cpu: usize) {
         let until = self.cpus[cpu].walks;
         self.catch_up(1 << cpu, |past| past.at <= until);
@@ -255,11 +255,12 @@ impl Views {
 
     // States.
 
-    /// Forgets what nobody can see: `touches` says who ever touches a word, one bit each; `walked` whether walkers do.
+    /// Drops what no CPU can see: `touches` gives the CPUs that access a word, one bit each; `walked` whether walkers
+    /// do.
     pub(crate) fn forget(&mut self, touches: impl Fn(Address) -> u8, walked: impl Fn(Address) -> bool) {
         let cpus = &mut self.cpus;
         for (cpu, known) in cpus.iter_mut().enumerate() {
-            // A replacement that cannot be missed, and is the first that could be, orders nothing any more.
+            // The first replacement that could be missed, if it cannot be, orders nothing any more.
             for past in self.past.iter().filter(|past| touches(past.address) >> cpu & 1 == 1) {
                 if past.at > known.floor {
                     if past.at > known.seen(past.address) {
@@ -291,11 +292,11 @@ impl Views {
         });
     }
 
-    /// Identifies what can be seen; after [`forget`](Self::forget), with the same answers.
+    /// Identifies what can be seen; after [`forget`](Self::forget), with the same arguments.
     pub(crate) fn hash(&self, touches: impl Fn(Address) -> u8, walked: impl Fn(Address) -> bool) -> u64 {
         let mut hash = 0;
         for (cpu, known) in self.cpus.iter().enumerate() {
-            // In the order of what this CPU may see: its own times, and those that others may hand to it.
+            // In the order in which this CPU may see them: its own times, and those that other CPUs may pass to it.
             let mut times = [known.read, known.wrote, known.sent].map(|at| (at, 0_u64));
             let mut rank = 0;
             for past in self.past.iter() {
@@ -337,7 +338,7 @@ impl Views {
             let who = u64::from(past.writer) << 8 | u64::from(past.walkers);
             hash = mix(mix(mix(hash, u64::from(past.address)), past.value), behind << 16 | who);
         }
-        // What is known to have been stored behind which table write.
+        // Which table writes a store is known to follow.
         let behind = |at: Time| {
             self.past
                 .iter()

@@ -1,4 +1,4 @@
-//! The rules of the contract as the oracle of this machine sees them broken.
+//! Broken rules of the contract, as detected by the oracle.
 
 use std::fmt;
 
@@ -7,54 +7,54 @@ use std::fmt;
 pub enum Violation {
     /// C1, C2: a CPU can use a translation of a frame that was freed.
     Stale {
-        /// Which CPU.
+        /// The CPU.
         cpu: usize,
         /// The page.
         page: u8,
         /// The frame.
         frame: u8,
     },
-    /// C1, C2: the same of the kernel's page.
+    /// C1, C2: the same for the kernel's page.
     KernelStale {
-        /// Which CPU.
+        /// The CPU.
         cpu: usize,
         /// The frame.
         frame: u8,
     },
     /// C3: a CPU's walker can reach a table that was freed.
     TableWalked {
-        /// Which CPU.
+        /// The CPU.
         cpu: usize,
         /// The table.
         table: u8,
     },
     /// C3: software on a CPU reads a table that was freed.
     TableRead {
-        /// Which CPU.
+        /// The CPU.
         cpu: usize,
         /// The table.
         table: u8,
     },
-    /// C4: a CPU can use, under the tag that it has loaded, what was filled for another space.
+    /// C4: a CPU can use, under the tag that it has loaded, an entry that was filled for another space.
     ForeignTag {
-        /// Which CPU.
+        /// The CPU.
         cpu: usize,
-        /// Whose the entry is, by root.
+        /// The owner of the entry, by root.
         owner: u8,
         /// The tag.
         tag: u16,
     },
-    /// A word on a stack was touched after its frame was left.
+    /// A word on a stack was accessed after its frame was left.
     Gone {
-        /// Which CPU touched it.
+        /// The CPU that accessed it.
         cpu: usize,
     },
-    /// C5: CPUs wait, and nobody can go on.
+    /// C5: CPUs wait, and none can continue.
     Deadlock {
-        /// Those that wait.
+        /// The waiting CPUs.
         waiting: Vec<usize>,
     },
-    /// A CPU went on for longer than anything takes.
+    /// A CPU ran for longer than anything takes.
     Endless,
     /// The engine panicked.
     Panic(String),

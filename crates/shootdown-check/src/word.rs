@@ -1,4 +1,4 @@
-//! Names of what the machine is made of: its words, how many CPUs there can be, and how a state is hashed.
+//! Basic types of the machine: its words, the number of CPUs, and state hashing.
 
 /// Most CPUs.
 pub const MAX_CPUS: usize = 4;

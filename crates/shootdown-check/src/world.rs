@@ -1,4 +1,4 @@
-//! The facade of this machine: the engine's atomics and its waiting, each a step that others may come before.
+//! The facade of this machine: the engine's atomics and its waits, each a step before which other CPUs may run.
 
 use crate::architecture::Architecture;
 use crate::machine::{self, with};
@@ -14,50 +14,50 @@ use std::sync::atomic::Ordering;
 /// Why a CPU is resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// To go on.
+    /// To run.
     Run,
     /// To take its interrupt.
     Interrupt,
 }
 
 thread_local! {
-    /// Of each CPU, while its script is under way.
+    /// The yielder of each CPU's running script.
     static YIELDERS: [Cell<*const Yielder<Resume, ()>>; MAX_CPUS] =
         const { [const { Cell::new(std::ptr::null()) }; MAX_CPUS] };
-    /// How far down the stack of each script reaches while it has given up its turn: an address in its last frame.
+    /// The stack depth of each suspended script: an address in its last frame.
     static SUSPENDED_AT: [Cell<usize>; MAX_CPUS] = const { [const { Cell::new(0) }; MAX_CPUS] };
     /// The shootdown interrupt's handler.
     static HANDLER: Cell<fn()> = const { Cell::new(|| ()) };
 }
 
-/// Says how CPU `cpu` gives up its turn.
+/// Sets how CPU `cpu` yields.
 pub(crate) fn yields_through(cpu: usize, yielder: &Yielder<Resume, ()>) {
     YIELDERS.with(|yielders| yielders[cpu].set(yielder));
 }
 
-/// Says what an interrupt does.
+/// Sets the interrupt handler.
 pub(crate) fn handles_by(handler: fn()) {
     HANDLER.set(handler);
 }
 
-/// An address in the last frame of a script that has given up its turn, but for what the switch of stacks puts below.
+/// An address in the last frame of a suspended script, above what the stack switch pushes.
 pub(crate) fn suspended_at(cpu: usize) -> usize {
     SUSPENDED_AT.with(|places| places[cpu].get())
 }
 
-/// Says that a script is back to where it was when [`suspended_at`] was `place`.
+/// Called when a script is restored to where [`suspended_at`] was `place`.
 pub(crate) fn is_suspended_at(cpu: usize, place: usize) {
     SUSPENDED_AT.with(|places| places[cpu].set(place));
 }
 
-/// Lets others go first, and takes the interrupts that come meanwhile.
+/// Lets other CPUs run first, and takes interrupts that arrive meanwhile.
 pub(crate) fn point() {
     let cpu = with(|machine| machine.current);
     let yielder = YIELDERS.with(|yielders| yielders[cpu].get());
     loop {
         let here = 0_u8;
         is_suspended_at(cpu, std::hint::black_box(&raw const here).expose_provenance());
-        // SAFETY: the yielder lives on the stack of the coroutine that this is called from, below this frame.
+        // SAFETY: the yielder lives on the stack of the coroutine from which this is called, below this frame.
         match unsafe { &*yielder }.suspend(()) {
             Resume::Run => return,
             Resume::Interrupt => {
@@ -69,7 +69,7 @@ pub(crate) fn point() {
     }
 }
 
-/// Lets others go first, once the scripts have begun.
+/// Lets other CPUs run first, once the scripts have begun.
 pub(crate) fn point_in_script() {
     if with(machine::Machine::is_point_elsewhere) {
         point();
@@ -153,17 +153,17 @@ unsafe impl Word for CheckWord {
     }
 }
 
-/// The world of the machine's architecture: see `barriers.rs`.
+/// The facade with the machine's memory model: see `barriers.rs`.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckWorld;
 
-/// Carries a barrier out; others go first if it could make a difference to them.
+/// Carries out a barrier; other CPUs run first if it could affect them.
 #[track_caller]
 fn barrier(what: fn(&mut machine::Machine)) {
     if !is_kept(Location::caller(), Asked::Barrier) {
         return;
     }
-    // With nothing in the buffer, and no walker behind, a barrier concerns its own CPU only.
+    // With nothing in the buffer, and no walker behind, a barrier affects only its own CPU.
     if with(|machine| machine.has_to_publish() && machine.is_point_elsewhere()) {
         point();
         with(|machine| machine.learns(11));

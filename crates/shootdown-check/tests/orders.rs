@@ -1,14 +1,14 @@
-//! Orders that the engine asks for, left out one at a time. Whatever the place in the source, the first that is asked
-//! for in that file and of that kind and makes a difference is enough; x86 forgives what acquires and releases are for.
+//! The engine's memory orders, left out one at a time. For each file and kind the first one that makes a difference is
+//! enough. x86 forgives missing acquires and releases.
 
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
 use shootdown_check::orders::{Asked, asked_in, leave_out};
 use shootdown_check::{Bounds, Play, Scenario, explore, scenario, subject};
 
-/// Source file, what is asked for, race, design, and with whose memory it is missed.
+/// Source file, kind of order, race, design, and the memory models that detect the omission.
 const MISSED: &[(&str, Asked, &str, &str, &[Architecture])] = &[
-    // Not the log's: what nobody has written there yet reads as everything, and no race goes round the ring. They are
-    // loom's. The DSB before a generation, and the one behind local invalidations.
+    // The log's orders are left to loom: unwritten entries read as "everything", and no race wraps around the ring.
+    // Here: the DSB before a generation, and the one after local invalidations.
     ("transport/broadcast.rs", Asked::Barrier, "flush", "ipi", &[Arm]),
     (
         "transport/broadcast.rs",
@@ -27,7 +27,7 @@ const MISSED: &[(&str, Asked, &str, &str, &[Architecture])] = &[
     // Before interrupts.
     ("transport/send.rs", Asked::Barrier, "flush", "ipi", &[Arm, RiscV]),
     ("transport/post.rs", Asked::Barrier, "twice", "adaptive", &[Arm, RiscV]),
-    // Joins, generations, lazy exits, walks.
+    // Joins, generations, leaving lazy TLB mode, walks.
     ("cpuset.rs", Asked::Full, "return", "ipi", &[Arm, RiscV]),
     (
         "cpu/switch.rs",
@@ -49,7 +49,7 @@ const MISSED: &[(&str, Asked, &str, &str, &[Architecture])] = &[
     ("cpu/hotplug.rs", Asked::Barrier, "kernel-hotplug", "ipi", &[Arm]),
 ];
 
-/// More than any of these races has.
+/// More states than any of these races has.
 const STATES: u64 = 1_000_000;
 
 fn is_found(scenario: Scenario) -> bool {

@@ -1,11 +1,11 @@
-//! The races of two CPUs, exhaustively, under every design, with the memory of every instruction set; and the control.
+//! The races of two CPUs, exhaustively, under every design and memory model; and the negative control.
 
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
 use shootdown_check::scenario;
 use shootdown_check::subject::{self, Subject};
 use shootdown_check::{Bounds, Play, Priorities, Report, Scenario, Violation, at_random, explore, replay};
 
-/// More than any of these races has.
+/// More states than any of these races has.
 const STATES: u64 = 2_000_000;
 
 fn run(race: &Scenario, subject: Subject) -> Report {
@@ -33,7 +33,7 @@ fn holds(memory: Architecture, races: impl Iterator<Item = &'static Scenario> + 
     println!("{states} states on {memory}");
 }
 
-/// All of two CPUs but those with lockless walks.
+/// All races of two CPUs except those with lockless walks.
 fn races() -> impl Iterator<Item = &'static Scenario> + Clone {
     let own = scenario::RACES.iter().chain(scenario::OF_KERNEL);
     own.chain(scenario::DEFERRALS).chain(scenario::ROLL_OVERS)

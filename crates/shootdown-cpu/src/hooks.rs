@@ -1,16 +1,16 @@
 //! The hooks that are the same in every kernel.
 
-/// The hooks of [`shootdown::Kernel`] that this crate can fill in, for an `impl` block: `Facade`, the interrupt mask,
+/// The hooks of [`shootdown::Kernel`] that this crate provides, for an `impl` block: `Facade`, the interrupt mask,
 /// `invalidate`, `local_sync`, `load_root` and the broadcasts. `$processor` is the field of `self` that holds the
 /// `Processor`.
 ///
-/// What is left to write is `cpu` and `send_ipi`; and `pin`, `unpin` where the kernel is preemptible, `now_ns`, `stuck`
-/// and `event` where they are wanted. A kernel that counts, or does more, writes these hooks by hand: each is one line.
+/// The kernel adds `cpu` and `send_ipi`; `pin` and `unpin` if it is preemptible; and optionally `now_ns`, `stuck` and
+/// `event`. A kernel that counts, or does more, writes these hooks by hand: each is one line.
 ///
-/// Where the firmware may refuse a broadcast (RISC-V), `refused = |refused, hooks, what| ...` says what is done then:
-/// [`FlushByIpi`](crate::FlushByIpi), or more. Without, it is a panic, since nothing has been flushed.
+/// If the firmware may refuse a broadcast (RISC-V), `refused = |refused, hooks, what| ...` handles that: by
+/// [`FlushByIpi`](crate::FlushByIpi), or more. Without a handler it panics, since nothing has been flushed.
 ///
-/// The safety of `load_root` is part of what the `unsafe impl` promises: roots map the kernel alike, and stay until
+/// The `unsafe impl` also promises the safety conditions of `load_root`: roots map the kernel alike, and stay until
 /// another is loaded.
 ///
 /// ```ignore

@@ -1,11 +1,10 @@
-//! How an instruction becomes a function: on its processor it is executed, on a host it is taken down by tests.
+//! Turns instructions into functions: executed on their processor, recorded by tests on a host.
 
 /// Functions, each of one instruction.
 ///
-/// `run NAME = "text"` executes it, `write NAME = "text"` with a register operand `{}`, `read NAME = "text"` returns
-/// what it leaves in the register `{}`, `pop NAME` does that by way of the stack, `pair NAME` has two register
-/// operands. A memory clobber keeps the compiler from moving accesses across; what the processor may move is the
-/// instruction's own affair.
+/// `run NAME = "text"` executes it; `write NAME = "text"` has a register operand `{}`; `read NAME = "text"` returns the
+/// register `{}`; `pop NAME` does that through the stack; `pair NAME` has two register operands. A memory clobber keeps
+/// the compiler from moving accesses across. Reordering by the processor depends on the instruction.
 macro_rules! instructions {
     ($arch:tt: $($(#[$doc:meta])* $kind:ident $name:ident = $text:expr;)*) => {
         $(instructions!(@$kind $arch $(#[$doc])* $name $text);)*
@@ -15,7 +14,7 @@ macro_rules! instructions {
         #[inline(always)]
         pub fn $name() {
             #[cfg(all(target_arch = $arch, target_os = "none"))]
-            // SAFETY: this module declares only barriers, invalidations and hints that harm nothing at any time.
+            // SAFETY: this module declares only barriers, invalidations and hints, which are harmless at any time.
             unsafe { core::arch::asm!($text, options(nostack, preserves_flags)) }
             #[cfg(not(all(target_arch = $arch, target_os = "none")))]
             crate::instructions::on_host::run($text);
@@ -26,8 +25,8 @@ macro_rules! instructions {
         #[inline(always)]
         pub fn $name(value: u64) {
             #[cfg(all(target_arch = $arch, target_os = "none"))]
-            // SAFETY: invalidations and interrupts harm nothing, whatever the operand; loading a root is guarded by
-            // `load_root`, the only caller of those that do.
+            // SAFETY: invalidations and interrupts are harmless for any operand. Loading a root is guarded by
+            // `load_root`, the only caller of those instructions.
             unsafe { core::arch::asm!($text, in(reg) value, options(nostack, preserves_flags)) }
             #[cfg(not(all(target_arch = $arch, target_os = "none")))]
             crate::instructions::on_host::write($text, value);
@@ -51,7 +50,7 @@ macro_rules! instructions {
             #[cfg(all(target_arch = $arch, target_os = "none"))]
             {
                 let value;
-                // SAFETY: as for `read`, and the stack is as it was afterwards.
+                // SAFETY: as for `read`, and the stack is restored.
                 unsafe { core::arch::asm!($text, out(reg) value, options(preserves_flags)) };
                 value
             }
@@ -66,7 +65,7 @@ macro_rules! instructions {
             #[cfg(all(target_arch = $arch, target_os = "none"))]
             {
                 let value;
-                // SAFETY: reads a register, which changes nothing that is not said.
+                // SAFETY: reads a register, without side effects other than those stated.
                 unsafe { core::arch::asm!($text, out(reg) value, options(nostack, preserves_flags)) };
                 value
             }
@@ -76,7 +75,7 @@ macro_rules! instructions {
     };
 }
 
-/// What stands in for instructions on a host.
+/// Replacement for instructions on a host.
 #[cfg(all(not(target_os = "none"), not(test)))]
 pub(crate) mod on_host {
     fn refuse(text: &str) -> ! {
@@ -96,7 +95,7 @@ pub(crate) mod on_host {
     }
 }
 
-/// What stands in for instructions in tests: a list, and registers that hold what was written to them.
+/// Replacement for instructions in tests: a list, and registers that hold what was written to them.
 #[cfg(all(not(target_os = "none"), test))]
 pub(crate) mod on_host {
     use std::cell::RefCell;
@@ -120,7 +119,7 @@ pub(crate) mod on_host {
         REGISTERS.with_borrow(|registers| registers.get(text).copied().unwrap_or(0))
     }
 
-    /// What the instruction `text` will read.
+    /// Sets the value that the instruction `text` reads.
     pub fn set(text: &str, value: u64) {
         REGISTERS.with_borrow_mut(|registers| registers.insert(text.into(), value));
     }

@@ -13,24 +13,26 @@
 //! }
 //! ```
 //!
-//! What is left to the kernel: its number of the CPU, the number that the interrupt controller has for it, pinning, the
-//! clock, and the handler that acknowledges the interrupt and calls `Engine::on_ipi`. `examples/minimal-*` of the
-//! repository are whole kernels of two CPUs.
+//! The kernel supplies its CPU number, the interrupt controller's id for each CPU, pinning, the clock, and the handler
+//! that acknowledges the interrupt and calls `Engine::on_ipi`. `examples/minimal-*` of the repository are complete
+//! kernels for two CPUs.
 //!
 //! | name | x86-64 | AArch64 | RISC-V |
 //! | --- | --- | --- | --- |
-//! | `BareMetal` | locked instructions | DMB; DSB where table walks or the interrupt controller are concerned | FENCE RW,RW; FENCE IORW,IORW around interrupts |
+//! | `BareMetal` | locked instructions | DMB; DSB for table walks and the interrupt controller | FENCE RW,RW; FENCE
+//! IORW,IORW around interrupts |
 //! | `Processor::invalidate` | INVLPG, INVPCID, CR4.PGE | TLBI | SFENCE.VMA, or SINVAL.VMA |
 //! | `Processor::local_sync` | nothing | DSB NSH; ISB | SFENCE.INVAL.IR with Svinval |
-//! | `Processor::load_root` | MOV to CR3 | TTBR0_EL1, by way of a root without user addresses where entries must go | satp, in the same way; a fence of the ASID that is left |
+//! | `Processor::load_root` | MOV to CR3 | TTBR0_EL1; to drop entries, through a root without user addresses | satp,
+//! likewise; a fence of the ASID that is left |
 //! | `Processor::broadcast` | INVLPGB | TLBI IS, range forms | SBI RFENCE, which may refuse: [`FlushByIpi`] |
 //! | `Processor::broadcast_sync` | TLBSYNC | DSB ISH; ISB | nothing |
 //! | `Controller::send` | xAPIC, x2APIC | GICv3 | SBI IPI, CLINT |
 //!
 //! # Targets
-//! Instructions are executed where `target_os = "none"`, and the names of that instruction set stand at the root of the
-//! crate. Elsewhere only the modules exist, so that documentation and tests can be built on any host: there an
-//! instruction is taken down by the crate's own tests, and panics otherwise.
+//! Instructions are executed if `target_os = "none"`, and the names of that instruction set are at the root of the
+//! crate. Elsewhere only the modules exist, so that documentation and tests can be built on any host. There the crate's
+//! own tests record instructions; other code panics on them.
 #![cfg_attr(not(test), no_std)]
 
 #[macro_use]

@@ -3,22 +3,22 @@
 use core::sync::atomic::Ordering;
 use shootdown::{Facade, Word};
 
-/// A broadcast was not carried out: nothing has been flushed. The number is the firmware's (SBI), below 0.
+/// A broadcast was refused: nothing has been flushed. The number is the firmware's error (SBI), below 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused(pub i64);
 
-/// Flushes of every CPU by the kernel's own interrupts: the way that is left when a broadcast was refused.
+/// Flushes every CPU by the kernel's own interrupts, after a broadcast was refused.
 ///
 /// Independent of the engine's requests, because the engine is in the middle of one. The kernel's handler of the
 /// shootdown interrupt calls [`serve`](Self::serve) before `Engine::on_ipi`.
 pub struct FlushByIpi<F: Facade, const CPUS: usize> {
-    /// How many flushes were asked of each CPU, and up to which it has flushed.
+    /// How many flushes were requested of each CPU, and up to which it has flushed.
     asked: [F::U64; CPUS],
     done: [F::U64; CPUS],
 }
 
 impl<F: Facade, const CPUS: usize> FlushByIpi<F, CPUS> {
-    /// Nothing asked.
+    /// No flush requested.
     pub fn new() -> Self {
         FlushByIpi {
             asked: core::array::from_fn(|_| Word::new(0)),
@@ -26,9 +26,9 @@ impl<F: Facade, const CPUS: usize> FlushByIpi<F, CPUS> {
         }
     }
 
-    /// Has `others`, which are online, flush everything, and waits for them. `send` raises the shootdown interrupt on
-    /// them, `flush` flushes everything here and waits until it has. Pinned. Serves what is asked of `me` meanwhile:
-    /// two CPUs that ask each other with interrupts off both come through.
+    /// Makes `others`, which are online, flush everything, and waits for them. `send` raises the shootdown interrupt on
+    /// them; `flush` flushes everything on this CPU and waits for completion. Pinned. Serves requests to `me`
+    /// meanwhile, so two CPUs that wait for each other with interrupts off both proceed.
     pub fn everywhere(
         &self,
         me: usize,
@@ -38,7 +38,8 @@ impl<F: Facade, const CPUS: usize> FlushByIpi<F, CPUS> {
     ) {
         let mut tickets = [0; CPUS];
         for other in others.clone() {
-            // Full barrier: pairs with the load in `serve`, which sees the entries written before if it sees this.
+            // Full barrier. Pairs with the load in `serve`: if it sees this increment, it sees the earlier entry
+            // writes.
             tickets[other] = self.asked[other].fetch_add_full(1) + 1;
         }
         F::before_ipi();
@@ -46,13 +47,13 @@ impl<F: Facade, const CPUS: usize> FlushByIpi<F, CPUS> {
         flush();
         F::wait_until(|| {
             self.serve(me, &flush);
-            // Acquire: the flush there comes before whatever follows here.
+            // Acquire: the flush there precedes everything that follows here.
             let is_done = |other: usize| self.done[other].load(Ordering::Acquire) >= tickets[other];
             others.clone().all(is_done)
         });
     }
 
-    /// Flushes by `flush` if that was asked of `me`, which is this CPU. Interrupts are off.
+    /// Flushes by `flush` if that was requested of `me`, which is this CPU. Interrupts are off.
     pub fn serve(&self, me: usize, flush: impl Fn()) {
         let asked = self.asked[me].load(Ordering::Acquire);
         if asked != self.done[me].load(Ordering::Relaxed) {
@@ -85,7 +86,7 @@ mod tests {
                 let flush = || {
                     flushes[me].fetch_add(1, Ordering::Relaxed);
                 };
-                // Nobody is interrupted: each serves while it waits.
+                // No CPU is interrupted: each serves while it waits.
                 by_ipi.everywhere(me, [1 - me].into_iter(), || {}, flush);
                 assert!(flushes[1 - me].load(Ordering::Relaxed) > before, "round {round}");
             }

@@ -1,12 +1,11 @@
-//! What flushes cost the guest, beside stopping the world: `cargo bench -p shootdown-host`.
+//! Cost of flushes to the guest, compared with stopping the world: `cargo bench -p shootdown-host`.
 //!
-//! All threads run guest code, which is TLB look-ups in blocks of 64; one of them flushes a page after every 64 blocks.
-//! What is printed is how much guest code all of them get through, relative to a run in which nobody flushes. The other
-//! threads run the space that is flushed, or another one. To stop the world is to make every thread halt at its next
-//! safe point, drop its whole TLB, and wait until it is let go: what an emulator does that knows nothing of who runs
-//! what.
+//! All threads run guest code, which is TLB look-ups in blocks of 64. One of them flushes a page after every 64 blocks.
+//! The output is the guest code that all threads execute, relative to a run without flushes. The other threads run the
+//! flushed space, or another one. Stopping the world makes every thread halt at its next safe point, drop its whole
+//! TLB, and wait until it is released. An emulator that does not track which CPU runs which space must do that.
 //!
-//! With more threads than processors, or a busy host, threads wait for being scheduled: compare within a row.
+//! With more threads than processors, or on a busy host, threads wait to be scheduled: compare only within a row.
 
 use shootdown::{Engine, Facade, PerCpu, Policy, Range, Root, Storage};
 use shootdown_host::{Cpu, Host, Threads, Tlb};
@@ -21,7 +20,7 @@ const BETWEEN: u64 = 64;
 /// Look-ups between two safe points.
 const BLOCK: u64 = 64;
 
-/// The naive way: a number that all threads must have seen, and one that lets them go.
+/// The naive way: a number that all threads must have seen, and one that releases them.
 #[derive(Default)]
 struct World {
     asked: AtomicU64,
@@ -30,14 +29,14 @@ struct World {
 }
 
 impl World {
-    /// Stops `others` threads, and lets them go again.
+    /// Stops `others` threads, and releases them.
     fn stop(&self, others: u64) {
         let round = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         Host::wait_until(|| self.stopped.load(Ordering::Acquire) == round * others);
         self.let_go.store(round, Ordering::Release);
     }
 
-    /// At a safe point: stops if that is asked for, and says whether the TLB must go.
+    /// At a safe point: stops if requested. Returns whether the TLB must be dropped.
     fn safe_point(&self, seen: &mut u64) -> bool {
         let asked = self.asked.load(Ordering::Acquire);
         if asked == *seen {
@@ -50,7 +49,7 @@ impl World {
     }
 }
 
-/// How the page goes from all TLBs.
+/// How the page is removed from all TLBs.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     NoFlush,
@@ -58,8 +57,8 @@ enum Way {
     StopTheWorld,
 }
 
-/// Blocks per microsecond, and flushes per second, with `threads` threads, the others in the flushed space or in
-/// another.
+/// Blocks per microsecond, and flushes per second, with `threads` threads. The others run the flushed space or another
+/// one.
 fn run(threads: usize, same_space: bool, way: Way) -> (f64, f64) {
     let mut cpus: Vec<_> = (0..threads).map(|_| PerCpu::new()).collect();
     let mmus = Threads::new(threads, |_| Tlb::<u64, u64>::new());
@@ -119,7 +118,7 @@ fn run(threads: usize, same_space: bool, way: Way) -> (f64, f64) {
     (of(&blocks) / 1e6, of(&flushes))
 }
 
-/// The median of some rounds, by blocks.
+/// The median of several rounds, by blocks.
 fn median(threads: usize, same_space: bool, way: Way) -> (f64, f64) {
     let mut rounds: Vec<_> = (0..ROUNDS).map(|_| run(threads, same_space, way)).collect();
     rounds.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -1,10 +1,10 @@
-//! A tiny emulator: four virtual CPUs on four threads, a guest that maps and unmaps its pages while others read them.
+//! A tiny emulator: four virtual CPUs on four threads, with a guest that maps and unmaps pages while others read them.
 //!
 //! `cargo run --release -p shootdown-host --example tiny_emulator`
 //!
-//! Every frame of guest memory says which page it backs. A reader that finds another page's number there has used a
-//! translation after its frame went to somebody else; the program ends with status 1 if that ever happens.
-//! `-- --broken` shows it: the same guest without invalidation.
+//! Every frame of guest memory contains the number of the page that it backs. A reader that finds another page's number
+//! has used a translation after its frame was reused. The program then ends with status 1. `-- --broken` demonstrates
+//! it: the same guest without invalidation.
 
 use shootdown::{Engine, PerCpu, Policy, Range, Root, Space, Storage};
 use shootdown_host::{Cpu, Host, Threads, Tlb};
@@ -14,7 +14,7 @@ use std::sync::{Barrier, Mutex};
 
 const VCPUS: usize = 4;
 const PAGES: u64 = 64;
-/// Fewer than pages, so that a frame that is freed is soon another page's.
+/// Fewer than pages, so that a freed frame is soon reused by another page.
 const FRAMES: u64 = 48;
 
 /// The guest's instructions. Registers: `page`, and `count` for loops.
@@ -22,13 +22,13 @@ const FRAMES: u64 = 48;
 enum Op {
     /// Reads the current page, and checks that it is that page.
     Load,
-    /// Gives the current page a frame, if it has none and there is one.
+    /// Gives the current page a frame, if it has none and one is free.
     Map,
-    /// Takes the current page's frame away: it is free for another page at once.
+    /// Unmaps the current page: its frame is free for another page at once.
     Unmap,
-    /// Another page.
+    /// Selects another page.
     Next,
-    /// Lowers `count`; jumps while it is not 0. Ends a block.
+    /// Decrements `count`; jumps while it is not 0. Ends a block.
     Loop(usize),
     /// Ends the program; the virtual CPU idles.
     Exit,
@@ -55,7 +55,7 @@ const WRITER: &[Op] = &[
     Op::Exit,
 ];
 
-/// What each virtual CPU runs: program, loops.
+/// The program of each virtual CPU, and its loops.
 const PROGRAMS: [(&str, &[Op], u64); VCPUS] = [
     ("maps and unmaps", WRITER, 20_000),
     ("reads", READER, 2_000_000),
@@ -65,18 +65,18 @@ const PROGRAMS: [(&str, &[Op], u64); VCPUS] = [
 
 /// The guest's memory: one page table, and frames of one word.
 struct Guest {
-    /// Frame and one, or 0, for each page.
+    /// Frame number plus one, or 0, for each page.
     table: Vec<AtomicU64>,
     frames: Vec<AtomicU64>,
     free: Mutex<Vec<u64>>,
     running: AtomicUsize,
 }
 
-/// Software TLBs hold frame numbers; there is one level of tables, so nothing is kept about links.
+/// Software TLBs hold frame numbers. There is one level of tables, so no links are cached.
 type Mmu = Tlb<u64, ()>;
 type Sys<'k> = Engine<'k, Threads<Mmu>, 1>;
 
-/// A virtual CPU while it runs, and what it has counted.
+/// A running virtual CPU, and its counts.
 struct Vcpu<'e, 'k> {
     cpu: Cpu<'e, 'k, Mmu, 1>,
     guest: &'e Guest,
@@ -96,7 +96,7 @@ struct Counted {
 }
 
 impl Vcpu<'_, '_> {
-    /// Runs a program, block by block. Between blocks is where other virtual CPUs are listened to.
+    /// Runs a program, block by block. Between blocks it serves other virtual CPUs.
     fn run(mut self, program: &[Op]) -> Counted {
         // SAFETY: the space outlives all virtual CPUs.
         unsafe { self.cpu.engine().switch_to(self.space) };
@@ -123,7 +123,7 @@ impl Vcpu<'_, '_> {
         self.counted
     }
 
-    /// Nothing to run: lazy, so that nobody interrupts this virtual CPU for a flush of what it does not use.
+    /// Nothing to run: enters lazy TLB mode, so that flushes of the unused space do not interrupt this virtual CPU.
     fn idle(&self) {
         self.cpu.engine().enter_lazy();
         if self.guest.running.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -134,14 +134,14 @@ impl Vcpu<'_, '_> {
         }
     }
 
-    /// The frame of the current page: from the TLB, else from the page table.
+    /// The frame of the current page: from the TLB, otherwise from the page table.
     fn translate(&mut self) -> Option<u64> {
         let address = self.page << 12;
         if let Some(frame) = self.cpu.mmu().lookup(address) {
             return Some(frame);
         }
         self.counted.misses += 1;
-        // Acquire: who sees the entry sees what was written to its frame.
+        // Acquire: a CPU that sees the entry sees what was written to its frame.
         let frame = self.guest.table[self.page as usize]
             .load(Ordering::Acquire)
             .checked_sub(1)?;
@@ -167,7 +167,7 @@ impl Vcpu<'_, '_> {
         }
         if let Some(frame) = { self.cpu.lock(&self.guest.free).pop() } {
             self.guest.frames[frame as usize].store(self.page, Ordering::Relaxed);
-            entry.store(frame + 1, Ordering::Release); // one virtual CPU maps, so nobody was faster
+            entry.store(frame + 1, Ordering::Release); // only one virtual CPU maps, so the entry is still empty
         }
     }
 

@@ -1,6 +1,7 @@
-//! Broadcast invalidation for threads: what a CPU is told by mail, it carries out at its next safe point or in a wait.
+//! Broadcast invalidation for threads: a CPU carries out the messages in its mailbox at its next safe point or in a
+//! wait.
 //!
-//! Unlike an interrupt this cannot be masked, as broadcasts of hardware cannot. It proves nothing about lockless walks.
+//! Like hardware broadcasts, and unlike an interrupt, this cannot be masked. It proves nothing about lockless walks.
 
 use crate::facade::Host;
 use crate::threads::{MAIL, Machine, Mmu};
@@ -8,7 +9,8 @@ use shootdown::{Broadcast, CpuId, Facade};
 use std::sync::atomic::Ordering;
 
 impl<M: Mmu> Machine<M> {
-    /// Carries `what` out here and tells every other attached CPU. Who attaches later flushes everything first.
+    /// Carries out `what` on this CPU and posts it to every other attached CPU. A CPU that attaches later flushes
+    /// everything first.
     pub(crate) fn broadcast(&self, what: Broadcast) {
         let me = self.cpu();
         self.slots[me].own.mmu.borrow_mut().broadcast(what);
@@ -19,20 +21,20 @@ impl<M: Mmu> Machine<M> {
             if slot.mail.letters.push(what).is_err() {
                 slot.mail.overflowed.store(true, Ordering::Release);
             }
-            // Release: the letter comes before its count; pairs with the acquire in `take_mail`.
+            // Release: the message precedes its count. Pairs with the acquire in `take_mail`.
             slot.mail.posted.fetch_add(1, Ordering::AcqRel);
             slot.poke(MAIL);
         }
     }
 
-    /// Waits until every other CPU has carried out what was posted to it so far. No full barrier: `publish_tables` of
-    /// [`Host`] is one.
+    /// Waits until every other CPU has carried out what was posted to it so far. Not a full barrier: `publish_tables`
+    /// of [`Host`] is one.
     pub(crate) fn broadcast_sync(&self) {
         let me = self.cpu();
         for (cpu, slot) in self.slots.iter().enumerate() {
             let goal = slot.mail.posted.load(Ordering::Acquire);
-            // Acquire: pairs with the release in `take_mail`. The wait takes own mail, so two that wait for each other
-            // get on.
+            // Acquire: pairs with the release in `take_mail`. The wait takes its own mail, so two CPUs that wait for
+            // each other both proceed.
             let done = || slot.mail.done.load(Ordering::Acquire) >= goal || !slot.attached.load(Ordering::Acquire);
             if cpu != me && !done() {
                 Host::wait_until(done);
@@ -40,7 +42,7 @@ impl<M: Mmu> Machine<M> {
         }
     }
 
-    /// Carries out everything posted to CPU `me`, which this thread is.
+    /// Carries out everything posted to CPU `me`, which is this thread.
     pub(crate) fn take_mail(&self, me: CpuId) {
         let slot = &self.slots[me];
         if !slot.take(MAIL) {

@@ -20,7 +20,7 @@ impl<'e, 'k, M: Mmu, const W: usize> Cpu<'e, 'k, M, W> {
     /// Makes this thread CPU `id` and brings that online.
     ///
     /// # Panics
-    /// When another thread is that CPU, this thread is a CPU already, or there is no such CPU.
+    /// If another thread is that CPU, if this thread is a CPU already, or if there is no such CPU.
     pub fn attach(engine: &'e Engine<'k, Threads<M>, W>, id: CpuId) -> Self {
         let machine = &engine.kernel().machine;
         machine.enter(id);
@@ -43,22 +43,22 @@ impl<'e, 'k, M: Mmu, const W: usize> Cpu<'e, 'k, M, W> {
         self.engine
     }
 
-    /// What this CPU translates with. Let go of it before the next call of the engine or safe point, which use it.
+    /// The translation state of this CPU. Release it before the next engine call or safe point, which use it.
     ///
     /// # Panics
-    /// While it is borrowed already.
+    /// While it is already borrowed.
     #[inline]
     pub fn mmu(&self) -> RefMut<'_, M> {
         self.slot.own.mmu.borrow_mut()
     }
 
-    /// Call it between two blocks of guest code: does what other CPUs have asked for. Returns whether there was
-    /// anything. One load if not. A translation that was looked up before must not be used after it.
+    /// Serves requests of other CPUs. Call it between two blocks of guest code. Returns whether there were any; one
+    /// load if not. A translation that was looked up before must not be used after it.
     ///
-    /// While a walk guard is held interrupts are masked, and only broadcasts are carried out.
+    /// While a walk guard is held, interrupts are masked and only broadcasts are carried out.
     #[inline]
     pub fn safe_point(&self) -> bool {
-        // Relaxed: `take` has the acquire. An interrupt that is not seen now is seen at the next safe point.
+        // Relaxed: `take` has the acquire. A missed interrupt is seen at the next safe point.
         self.slot.pokes.load(std::sync::atomic::Ordering::Relaxed) != 0 && self.serve()
     }
 
@@ -68,14 +68,14 @@ impl<'e, 'k, M: Mmu, const W: usize> Cpu<'e, 'k, M, W> {
         self.engine.kernel().machine.take_mail(self.id);
         if !own.masked.get() && self.slot.take(INTERRUPT) {
             own.masked.set(true);
-            // SAFETY: masked, and a virtual CPU is this thread.
+            // SAFETY: masked, and this thread is the virtual CPU.
             unsafe { self.engine.on_ipi() };
             own.masked.set(false);
         }
         true
     }
 
-    /// Waits for `condition`, passing safe points. For whatever another CPU does: that one may be waiting for this.
+    /// Waits for `condition`, passing safe points. Use it to wait for another CPU, which may be waiting for this one.
     pub fn wait_until(&self, mut condition: impl FnMut() -> bool) {
         use shootdown::Facade;
         crate::facade::Host::wait_until(|| {
@@ -87,7 +87,7 @@ impl<'e, 'k, M: Mmu, const W: usize> Cpu<'e, 'k, M, W> {
         });
     }
 
-    /// Locks a mutex whose holder may flush, passing safe points meanwhile. A poisoned one is locked all the same.
+    /// Locks a mutex whose holder may flush, passing safe points meanwhile. Poisoning is ignored.
     pub fn lock<'m, T>(&self, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
         let mut guard = None;
         self.wait_until(|| {
@@ -101,8 +101,8 @@ impl<'e, 'k, M: Mmu, const W: usize> Cpu<'e, 'k, M, W> {
         guard.expect("waited for")
     }
 
-    /// Sleeps until it is interrupted, or [woken](Threads::wake), and does what it was interrupted for; may return
-    /// early. [`Engine::enter_lazy`] before it lets others flush without interrupting this CPU.
+    /// Sleeps until it is interrupted or [woken](Threads::wake), and then serves the interrupt. May return early. Call
+    /// [`Engine::enter_lazy`] before, so that other CPUs flush without interrupting this one.
     ///
     /// # Panics
     /// In debug builds while a walk guard is held.

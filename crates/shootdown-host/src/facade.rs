@@ -1,25 +1,25 @@
-//! The host's own atomics, and a wait that gives its processor away.
+//! The host's own atomics, and a wait that yields.
 
 use shootdown::{Facade, Native};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Spins before a wait yields: an answer takes about as long as one block of guest code, unless there are more threads
-/// than processors, and then the answer comes only after yielding.
+/// Spins before a wait yields. An answer takes about as long as one block of guest code. With more threads than
+/// processors the answer comes only after yielding.
 const SPINS: u32 = 64;
 
 thread_local! {
-    /// What carries out broadcasts for this thread while it waits.
+    /// Carries out broadcasts for this thread while it waits.
     pub(crate) static POLLED: RefCell<Option<Arc<dyn Poll>>> = const { RefCell::new(None) };
 }
 
-/// A machine, as a thread that waits needs it.
+/// A machine, as seen by a waiting thread.
 pub(crate) trait Poll {
     fn poll(&self);
 }
 
-/// Carries out broadcasts that have reached this thread, if it is a CPU.
+/// Carries out broadcasts posted to this thread, if it is a CPU.
 fn poll_current() {
     POLLED.with_borrow(|polled| {
         if let Some(polled) = polled {
@@ -45,7 +45,7 @@ unsafe impl Facade for Host {
     fn publish_tables() {
         Native::publish_tables();
     }
-    /// Nothing: a software walker reads by loads, which the full barrier after this orders.
+    /// Nothing: a software walker reads by loads, which the following full barrier orders.
     #[inline]
     fn publish_tables_before_full() {}
     #[inline]
@@ -54,7 +54,7 @@ unsafe impl Facade for Host {
     fn before_ipi() {
         Native::before_ipi();
     }
-    /// Nothing: loading a root is a write to memory of this thread's own.
+    /// Nothing: loading a root writes only this thread's own memory.
     #[inline]
     fn before_root_load() {}
     #[inline(always)]

@@ -1,8 +1,8 @@
-//! The engine on host threads: each virtual CPU is a thread with a software TLB that only this thread touches.
+//! The engine on host threads: each virtual CPU is a thread with a software TLB that only this thread accesses.
 //!
-//! This is the shape of an emulator. A virtual CPU runs guest code block by block; between two blocks, at a *safe
-//! point*, it looks whether somebody has interrupted it. Nobody stops the world: whoever unmaps a guest page interrupts
-//! the CPUs that may have it in their TLB, and waits for those only.
+//! For emulators. A virtual CPU runs guest code block by block. Between two blocks, at a *safe point*, it checks for
+//! interrupts. The world is never stopped: a thread that unmaps a guest page interrupts only the CPUs that may have it
+//! in their TLB, and waits only for those.
 //!
 //! ```text
 //!   facade.rs     atomics of the host; a wait that yields       tlb.rs        a software TLB, ready to use
@@ -10,7 +10,7 @@
 //!   cpu.rs        Cpu: a thread that is a CPU; its safe points
 //! ```
 //!
-//! `examples/tiny_emulator.rs` is a whole emulator in one page. In short:
+//! `examples/tiny_emulator.rs` is a complete small emulator. In short:
 //!
 //! ```
 //! use shootdown::{Engine, Machine, PerCpu, Policy, Range, Root, Storage};
@@ -37,8 +37,8 @@
 //! });
 //! ```
 //!
-//! What a CPU must not do is block without passing safe points, or others wait for it: take locks by [`Cpu::lock`],
-//! sleep by [`Cpu::halt`], and detach (drop the [`Cpu`]) around system calls that may take long.
+//! A CPU must not block without passing safe points, because other CPUs wait for it. Take locks by [`Cpu::lock`], sleep
+//! by [`Cpu::halt`], and detach (drop the [`Cpu`]) around system calls that may take long.
 
 mod broadcast;
 mod cpu;

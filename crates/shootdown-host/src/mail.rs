@@ -1,17 +1,17 @@
-//! Broadcasts that wait at a CPU.
+//! Broadcasts that are pending at a CPU.
 
 use crossbeam_queue::ArrayQueue;
 use shootdown::Broadcast;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Broadcasts that wait at one CPU. When more come, it flushes everything instead (C6).
+/// Most pending broadcasts of one CPU. Beyond that it flushes everything instead (C6).
 const LETTERS: usize = 32;
 
 pub(crate) struct Mail {
     pub(crate) letters: ArrayQueue<Broadcast>,
     pub(crate) overflowed: AtomicBool,
     pub(crate) posted: AtomicU64,
-    /// How many of those posted are carried out.
+    /// How many of the posted ones are carried out.
     pub(crate) done: AtomicU64,
 }
 

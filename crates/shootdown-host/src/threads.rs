@@ -1,4 +1,4 @@
-//! [`Threads`]: the hooks of the engine where a CPU is a thread and an interrupt is a bit that it looks at.
+//! [`Threads`]: the hooks of the engine, where a CPU is a thread and an interrupt is a bit that it polls.
 
 use crate::facade::{Host, POLLED, Poll};
 use crate::mail::Mail;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-/// What a virtual CPU translates with. Only the CPU's own thread calls it. [`Tlb`](crate::Tlb) is one.
+/// The translation state of a virtual CPU. Only the CPU's own thread calls it. [`Tlb`](crate::Tlb) is one.
 pub trait Mmu: Send + 'static {
     /// Carries out one invalidation; complete on return.
     fn invalidate(&mut self, what: Local);
 
-    /// From now on `root` is what a miss walks, under `tag`. Without `keep` every non-global entry of the tag goes.
+    /// Makes `root` the root that a miss walks, under `tag`. Without `keep`, drops every non-global entry of the tag.
     fn load_root(&mut self, root: Root, tag: Tag, keep: bool);
 
-    /// Carries out this CPU's part of a broadcast. As given it does so by [`invalidate`](Self::invalidate).
+    /// Carries out this CPU's part of a broadcast. The default uses [`invalidate`](Self::invalidate).
     fn broadcast(&mut self, what: Broadcast) {
         match what {
             Broadcast::Pages {
@@ -38,7 +38,7 @@ pub trait Mmu: Send + 'static {
                 }
             }
             Broadcast::Tag(tag) => self.invalidate(Local::Tag(tag)),
-            // There is no local form for links under every tag, nor for everything but global entries.
+            // There is no local form for links under every tag, nor for everything except global entries.
             Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => self.invalidate(Local::All),
         }
     }
@@ -50,40 +50,40 @@ pub(crate) const MAIL: u32 = 2;
 
 /// One CPU, as other threads see it.
 pub(crate) struct Slot<M> {
-    /// What its thread shall look at. The only word that a safe point reads.
+    /// Pending work of its thread. The only word that a safe point reads.
     pub(crate) pokes: AtomicU32,
-    /// A thread is this CPU.
+    /// Whether a thread is this CPU.
     pub(crate) attached: AtomicBool,
     pub(crate) mail: Mail,
     unparker: Unparker,
     pub(crate) own: Own<M>,
 }
 
-/// What only the thread that is the CPU touches.
+/// State that only the CPU's own thread accesses.
 pub(crate) struct Own<M> {
     pub(crate) mmu: RefCell<M>,
     pub(crate) masked: Cell<bool>,
     pub(crate) parker: Parker,
-    /// Interrupts sent. Written by the owner, read by anybody.
+    /// Interrupts sent. Written by the owner, read by any thread.
     pub(crate) sent: AtomicU64,
 }
 
 impl<M> Slot<M> {
-    /// Makes the CPU look, asleep or not.
+    /// Interrupts the CPU, asleep or not.
     pub(crate) fn poke(&self, bit: u32) {
-        // Release: what was asked comes before; pairs with the acquire in `take`. Whoever finds the bit set leaves it
-        // to the one who set it to wake the thread.
+        // Release: the request precedes it. Pairs with the acquire in `take`. If the bit is already set, the CPU that
+        // set it wakes the thread.
         if self.pokes.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             self.unparker.unpark();
         }
     }
 
-    /// Whether `bit` was set; clears it. By the owner, before it does what it is asked to.
+    /// Clears `bit`. Returns whether it was set. Called by the owner, before it serves the request.
     pub(crate) fn take(&self, bit: u32) -> bool {
         self.pokes.load(Ordering::Relaxed) & bit != 0 && self.pokes.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
-    /// Lets the thread out of its sleep.
+    /// Wakes the thread.
     pub(crate) fn wake(&self) {
         self.unparker.unpark();
     }
@@ -94,9 +94,9 @@ pub(crate) struct Machine<M> {
     pub(crate) slots: Box<[CachePadded<Slot<M>>]>,
 }
 
-// SAFETY: `Slot::own` is the only part that is not `Sync` by itself. `Machine::own` gives it to the thread that `enter`
-// has made the CPU and to no other: `attached` lets one thread in at a time, and its exchanges order one thread's
-// accesses before the next one's. `M` is used by several threads in turn, so it must be `Send`.
+// SAFETY: `Slot::own` is the only part that is not `Sync` by itself. `Machine::own` gives it only to the thread that
+// `enter` has made the CPU: `attached` lets one thread in at a time, and its exchanges order one thread's accesses
+// before the next one's. `M` is used by several threads in turn, so it must be `Send`.
 unsafe impl<M: Send> Sync for Machine<M> {}
 
 thread_local! {
@@ -111,7 +111,7 @@ impl<M: Mmu> Poll for Machine<M> {
 }
 
 impl<M: Mmu> Machine<M> {
-    /// The CPU that this thread is.
+    /// The CPU of this thread.
     pub(crate) fn cpu(&self) -> CpuId {
         let (machine, cpu) = CURRENT.get();
         assert_eq!(
@@ -121,7 +121,7 @@ impl<M: Mmu> Machine<M> {
         cpu
     }
 
-    /// What belongs to the CPU that this thread is.
+    /// State of this thread's CPU.
     pub(crate) fn own(&self) -> &Own<M> {
         &self.slots[self.cpu()].own
     }
@@ -133,14 +133,14 @@ impl<M: Mmu> Machine<M> {
             !self.slots[cpu].attached.swap(true, Ordering::AcqRel),
             "another thread is CPU {cpu}"
         );
-        // Attached, then everything is flushed. Pairs with the full barrier before `Kernel::broadcast` asks who is
-        // attached.
+        // Attached, then everything is flushed. Pairs with the full barrier before `Kernel::broadcast` reads which CPUs
+        // are attached.
         fence(Ordering::SeqCst);
         CURRENT.set((self.number, cpu));
         POLLED.set(Some(self.clone()));
     }
 
-    /// This thread, which was CPU `cpu`, is none any more.
+    /// Detaches this thread from CPU `cpu`.
     pub(crate) fn leave(&self, cpu: CpuId) {
         self.take_mail(cpu);
         POLLED.set(None);
@@ -149,10 +149,10 @@ impl<M: Mmu> Machine<M> {
     }
 }
 
-/// Virtual CPUs on threads, as the engine's kernel. A thread becomes one by [`Cpu::attach`](crate::Cpu::attach).
+/// Virtual CPUs on threads, as the engine's kernel. A thread becomes a CPU by [`Cpu::attach`](crate::Cpu::attach).
 ///
-/// A thread does not migrate between virtual CPUs while it is attached, so pinning is nothing. Interrupts are taken at
-/// safe points only: masking them costs a flag.
+/// A thread does not migrate between virtual CPUs while it is attached, so pinning does nothing. Interrupts are taken
+/// only at safe points; masking them sets a flag.
 pub struct Threads<M> {
     pub(crate) machine: Arc<Machine<M>>,
     limits: Option<BroadcastLimits>,
@@ -161,7 +161,7 @@ pub struct Threads<M> {
 }
 
 impl<M: Mmu> Threads<M> {
-    /// `cpus` virtual CPUs, none of them attached to a thread; `mmu` makes what each translates with.
+    /// `cpus` virtual CPUs, none of them attached to a thread; `mmu` creates the translation state of each.
     pub fn new(cpus: usize, mut mmu: impl FnMut(CpuId) -> M) -> Self {
         static MACHINES: AtomicU64 = AtomicU64::new(1);
         let slot = |cpu| {
@@ -190,9 +190,9 @@ impl<M: Mmu> Threads<M> {
         }
     }
 
-    /// Offers broadcast invalidation of up to `max_pages` pages at once. Every attached CPU carries it out at its next
-    /// safe point, also where it has interrupts masked or waits; the synchronisation waits for all of them. For designs
-    /// that broadcast; it is not faster than interrupts, because it concerns everybody.
+    /// Enables broadcast invalidation of up to `max_pages` pages at once. Every attached CPU carries it out at its next
+    /// safe point, even with interrupts masked or while it waits, and the synchronisation waits for all of them. For
+    /// designs that broadcast. It is not faster than interrupts, because it involves every CPU.
     pub fn with_broadcast(mut self, max_pages: u32) -> Self {
         self.limits = Some(BroadcastLimits {
             max_pages,
@@ -201,8 +201,7 @@ impl<M: Mmu> Threads<M> {
         self
     }
 
-    /// Calls `report` when a CPU has not answered within the design's bound (C7). Otherwise it is said on standard
-    /// error.
+    /// Calls `report` when a CPU has not answered within the design's bound (C7). The default prints to standard error.
     pub fn on_stuck(mut self, report: fn(Stuck)) -> Self {
         self.on_stuck = report;
         self
@@ -214,7 +213,7 @@ impl<M: Mmu> Threads<M> {
         slots.map(|slot| slot.own.sent.load(Ordering::Relaxed)).sum()
     }
 
-    /// Lets `cpu` out of [`Cpu::halt`](crate::Cpu::halt). Any thread.
+    /// Wakes `cpu` from [`Cpu::halt`](crate::Cpu::halt). Any thread.
     pub fn wake(&self, cpu: CpuId) {
         self.machine.slots[cpu].wake();
     }
@@ -222,7 +221,7 @@ impl<M: Mmu> Threads<M> {
 
 // SAFETY: a CPU is one host thread, interrupts are polled at safe points, and invalidations are its own table's.
 unsafe impl<M: Mmu, const W: usize> Kernel<W> for Threads<M> {
-    // A CPU is a thread, wherever the host runs that.
+    // A CPU is a thread, on any processor of the host.
     const PREEMPTIBLE: bool = false;
     type Facade = Host;
 

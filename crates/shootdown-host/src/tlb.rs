@@ -9,8 +9,8 @@ const ENTRIES: usize = 256;
 /// Links; a power of two.
 const LINKS: usize = 16;
 
-/// Translations of 4 KiB pages (a larger page is cached in pieces) to an `E`, and links from 2 MiB spans to an `L`,
-/// which stands for a lowest-level page table. An emulator keeps host addresses in both.
+/// Translations of 4 KiB pages to an `E`, and links from 2 MiB spans to an `L`, which represents a lowest-level page
+/// table. A larger page is cached in pieces. An emulator stores host addresses in both.
 #[derive(Debug)]
 pub struct Tlb<E, L> {
     root: Root,
@@ -48,7 +48,7 @@ impl<T: Copy, const N: usize, const SHIFT: u32> Cache<T, N, SHIFT> {
         self.0[number as usize % N] = Some(Line { tag, number, value });
     }
 
-    /// Drops what stands within the page of `stride` at `address` under a tag that `goes`.
+    /// Drops entries within the page of `stride` at `address` whose tag `goes`.
     fn drop_span(&mut self, address: u64, stride: Stride, goes: impl Fn(Option<Tag>) -> bool) {
         let first = (address & !(stride.bytes() - 1)) >> SHIFT;
         let count = (stride.bytes() >> SHIFT).max(1);
@@ -60,7 +60,7 @@ impl<T: Copy, const N: usize, const SHIFT: u32> Cache<T, N, SHIFT> {
         }
     }
 
-    /// Drops everything under a tag that `goes`.
+    /// Drops every entry whose tag `goes`.
     fn drop_all(&mut self, goes: impl Fn(Option<Tag>) -> bool) {
         for line in self.0.iter_mut() {
             if line.is_some_and(|line| goes(line.tag)) {
@@ -71,7 +71,7 @@ impl<T: Copy, const N: usize, const SHIFT: u32> Cache<T, N, SHIFT> {
 }
 
 impl<E: Copy, L: Copy> Tlb<E, L> {
-    /// An empty one. Nothing may be looked up before a root is loaded.
+    /// An empty TLB. Load a root before any look-up.
     pub fn new() -> Self {
         Tlb {
             root: Root(0),
@@ -81,7 +81,7 @@ impl<E: Copy, L: Copy> Tlb<E, L> {
         }
     }
 
-    /// The root that is loaded: what a miss walks.
+    /// The loaded root, which a miss walks.
     pub fn root(&self) -> Root {
         self.root
     }
@@ -98,7 +98,7 @@ impl<E: Copy, L: Copy> Tlb<E, L> {
         self.links.get(self.tag, address)
     }
 
-    /// Caches what a walk has found for the page of `address`; `global` for all tags.
+    /// Caches the result of a walk for the page of `address`; `global` for all tags.
     pub fn fill(&mut self, address: u64, entry: E, global: bool) {
         self.pages.put((!global).then_some(self.tag), address, entry);
     }

@@ -1,4 +1,4 @@
-//! Running a model in every interleaving.
+//! Runs a model in every interleaving.
 
 use crate::execution::known_words;
 use crate::model::Model;
@@ -8,13 +8,13 @@ use std::panic::{catch_unwind, set_hook, take_hook};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 impl Model {
-    /// Runs `scene` in every interleaving, one model at a time; returns how many there were. Of two CPUs each in turn
-    /// is the one whose code loom's first thread runs: where that thread waits, and so yields, loom does not come back
-    /// to let the other begin before it. (Of three only the first: two that wait for one, which begins, exceed loom's
+    /// Runs `scene` in every interleaving, one model at a time. Returns their number. With two CPUs, each in turn is
+    /// the one whose code loom's first thread runs: where that thread waits, and so yields, loom does not come back to
+    /// let the other begin before it. (With three CPUs only the first: two that wait for one that begins exceed loom's
     /// bound on branches.)
     ///
     /// # Errors
-    /// How the first that broke the contract did.
+    /// A description of the first interleaving that broke the contract.
     pub fn check<const WEAK: u8>(self, scene: fn(&'static World<WEAK>)) -> Result<usize, String> {
         let firsts = if self.cpus == 2 { 2 } else { 1 };
         (0..firsts).map(|first| self.check_from::<WEAK>(first, scene)).sum()
@@ -25,13 +25,13 @@ impl Model {
         loop {
             RUNS.store(0, Ordering::Relaxed);
             let known = known_words();
-            // Nothing that fails is news yet. The hook is put back: loom's coroutines have one of their own.
+            // Failures are expected here. The hook is restored, because loom's coroutines have one of their own.
             let hook = take_hook();
             set_hook(Box::new(|_| {}));
             let checked = catch_unwind(|| self.explore(first, scene, &RUNS));
             set_hook(hook);
-            // A word that a CPU was the first to use counts as made by that CPU, which is not what happens. Now that it
-            // is known it is made in time: once more.
+            // A word that is created when a CPU first uses it counts as created by that CPU, which is wrong. Now that
+            // it is known it is created in time, so the model runs again.
             if known_words() == known {
                 return match checked {
                     Ok(()) => Ok(RUNS.load(Ordering::Relaxed)),
@@ -53,7 +53,7 @@ impl Model {
         builder.max_branches = 5_000;
         builder.check(move || {
             runs.fetch_add(1, Ordering::Relaxed);
-            // Apart, because loom's coroutines have small stacks.
+            // On a thread of its own, because loom's coroutines have small stacks.
             let built = std::thread::scope(|scope| scope.spawn(|| build::<WEAK>(self, first)).join());
             let (machine, world) = built.expect("it is built");
             let machine: *mut Machine<WEAK> = std::ptr::with_exposed_provenance_mut(machine);

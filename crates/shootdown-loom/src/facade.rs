@@ -12,54 +12,55 @@ use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCs
 pub const NOTHING: u8 = 0;
 /// [`Facade::full_barrier`] does nothing.
 pub const FENCES: u8 = 1;
-/// Read-modify-write operations named `*_full` acquire and release, and are no fences.
+/// Read-modify-write operations named `*_full` acquire and release, but are not fences.
 pub const RMW_FENCES: u8 = 2;
-/// Stores that release are relaxed.
+/// Release stores are relaxed.
 pub const RELEASE: u8 = 4;
-/// Loads that acquire are relaxed.
+/// Acquire loads are relaxed.
 pub const ACQUIRE: u8 = 8;
 
-/// A word of loom's. Those of a machine are made when they are first used, or before that when an earlier execution has
-/// used them (`execution.rs`): a machine has a thousand, of which a model uses fifty, and loom's fences look at every word
+/// A word of loom's. A machine has a thousand words, of which a model uses fifty, and loom's fences scan all words. So
+/// those of a machine are created at their first use, or earlier if an earlier execution has used them
+/// (`execution.rs`).
 /// that there is.
 #[repr(C)]
 pub struct LoomWord<const WEAK: u8> {
     first: Cell<u64>,
-    /// Waits repeat a read-modify-write on it. loom orders those among themselves, but lets one read, for ever, what a
-    /// plain store has replaced; so a store to such a word is a read-modify-write too, which orders no more.
+    /// Waits repeat a read-modify-write on it. loom orders those among themselves, but lets one read forever what a
+    /// plain store has replaced. So a store to such a word is a read-modify-write too, which orders no more.
     spun: Cell<bool>,
     word: OnceCell<AtomicU64>,
 }
 
 loom::thread_local! {
-    /// This CPU evaluates the condition of a wait.
+    /// Whether this CPU evaluates a wait condition.
     static WAITING: Cell<bool> = Cell::new(false);
 }
 
-/// What comes in the middle of something else.
+/// An action in the middle of another.
 type Comes = Box<dyn FnOnce()>;
 
 std::thread_local! {
-    /// Memory that will be given back, and its uses.
+    /// Memory that will be freed, and its uses.
     static WATCHED: RefCell<Option<(Range<usize>, UnsafeCell<()>)>> = const { RefCell::new(None) };
 }
 
 loom::thread_local! {
-    /// What comes at this CPU's next full barrier, before it.
+    /// The action before this CPU's next full barrier.
     static AT_BARRIER: RefCell<Option<Comes>> = RefCell::new(None);
 }
 
-/// Watches the uses of the words there, and of no others.
+/// Watches the uses of the words in this range, and of no others.
 pub(crate) fn watch(addresses: Option<Range<usize>>) {
     WATCHED.set(addresses.map(|addresses| (addresses, UnsafeCell::new(()))));
 }
 
-/// What is watched is given back: every use of it has to come before this, as memory orders them.
+/// Frees what is watched: every use of it must be ordered before this.
 pub(crate) fn give_back() {
     WATCHED.with_borrow(|watched| watched.as_ref().map(|(_, cell)| cell.with_mut(|_| ())));
 }
 
-/// Has `what` happen on this CPU just before its next full barrier, where none of what it is for has happened yet.
+/// Runs `what` on this CPU just before its next full barrier, where the barrier has had no effect yet.
 pub(crate) fn at_barrier(what: impl FnOnce() + 'static) {
     AT_BARRIER.with(|at| at.replace(Some(Box::new(what))));
 }
@@ -68,7 +69,7 @@ std::thread_local! {
     static BUILDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread builds a machine, outside of loom and before any CPU runs: from now on its operations are plain ones.
+/// This thread builds a machine, outside of loom and before any CPU runs: its operations are plain ones from here on.
 pub(crate) fn building() {
     BUILDING.set(true);
 }
@@ -92,7 +93,7 @@ impl<const WEAK: u8> LoomWord<WEAK> {
         })
     }
 
-    /// Waits are known to repeat a read-modify-write on it.
+    /// Whether waits are known to repeat a read-modify-write on it.
     pub(crate) fn is_spun(&self) {
         self.spun.set(true);
     }
@@ -115,7 +116,7 @@ impl<const WEAK: u8> LoomWord<WEAK> {
     }
 }
 
-// SAFETY: loom's atomics, each `*_full` between two fences; what a model weakens on purpose, it must find.
+// SAFETY: loom's atomics, each `*_full` between two fences. Models must detect what they weaken deliberately.
 unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
     fn new(value: u64) -> Self {
         let word = LoomWord {
@@ -124,7 +125,7 @@ unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
             word: OnceCell::new(),
         };
         if !BUILDING.get() {
-            // On a stack: made by whoever hands it over.
+            // On a stack: created by the CPU that passes it on.
             word.word();
         }
         word
@@ -168,10 +169,10 @@ unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
     }
 }
 
-/// The world of a model; `WEAK` is one of the constants of this module, or several.
+/// The facade of a model; `WEAK` is a combination of the constants of this module.
 pub struct Loom<const WEAK: u8>;
 
-// SAFETY: loom's atomics, each `*_full` between two fences; what a model weakens on purpose, it must find.
+// SAFETY: loom's atomics, each `*_full` between two fences. Models must detect what they weaken deliberately.
 unsafe impl<const WEAK: u8> Facade for Loom<WEAK> {
     type U64 = LoomWord<WEAK>;
 
@@ -192,7 +193,7 @@ unsafe impl<const WEAK: u8> Facade for Loom<WEAK> {
     fn before_ipi() {
         fence(SeqCst);
     }
-    /// Nothing: as on x86, where a root load is serialising, which nothing here relies on.
+    /// Nothing: as on x86, where a root load is serialising. Nothing here relies on it.
     fn before_root_load() {}
     fn wait_until(mut condition: impl FnMut() -> bool) {
         let mut holds = || {

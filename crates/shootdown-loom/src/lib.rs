@@ -1,17 +1,17 @@
 //! The engine under [loom](https://docs.rs/loom): small cases in every interleaving and with every reordering that C11
 //! allows.
 //!
-//! What runs is the engine's own source, on a facade whose words and fences are loom's (`facade.rs`), in a machine of
-//! two or three CPUs that are loom threads (`world.rs`). Frames and table pages are cells that loom watches: whoever
-//! frees one while a use through a translation is not ordered before it is reported, whether or not it does harm in
-//! that run (C1 to C3). Entries remember whose they are, so that a tag in two hands shows (C4); a CPU that waits for
-//! ever exceeds loom's bound (C5).
+//! Runs the engine's own source, on a facade whose words and fences are loom's (`facade.rs`), in a machine of two or
+//! three CPUs that are loom threads (`world.rs`). Frames and page-table pages are cells that loom watches: it reports a
+//! free that is not ordered after a use through a translation, whether or not it does harm in that run (C1 to C3).
+//! Entries record their owner, so a tag with two owners is detected (C4). A CPU that waits forever exceeds loom's bound
+//! (C5).
 //!
-//! `cargo xtask test loom` runs the models (`tests/models.rs`). Each has mutants, a known bug of the engine
-//! (`shootdown-loom-patched`) or a weakened facade, which it must find.
+//! `cargo xtask test loom` runs the models (`tests/models.rs`). Each has mutants that it must detect: a known bug of
+//! the engine (`shootdown-loom-patched`) or a weakened facade.
 //!
-//! What this cannot see: loads that take effect late (loom buffers stores only), more CPUs, longer programs, and
-//! everything that a model's bound on preemptions leaves out, where one is set.
+//! Not covered: loads that take effect late (loom buffers only stores), more CPUs, longer programs, and everything that
+//! a model's bound on preemptions excludes.
 #![cfg(feature = "models")]
 
 mod execution;

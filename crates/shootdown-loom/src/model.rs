@@ -1,8 +1,8 @@
-//! What a model is run with.
+//! The parameters of a model.
 
 use shootdown::Design;
 
-/// What a model is run with.
+/// The parameters of a model.
 #[derive(Clone, Copy)]
 pub struct Model {
     /// The design.
@@ -11,6 +11,6 @@ pub struct Model {
     pub cpus: usize,
     /// Whether there is broadcast invalidation.
     pub broadcast: bool,
-    /// At most so many preemptions.
+    /// Most preemptions.
     pub preemptions: usize,
 }

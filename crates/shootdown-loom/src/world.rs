@@ -23,10 +23,10 @@ fn region<T>(of: *const [T]) -> Range<usize> {
     start..start + of.len() * size_of::<T>()
 }
 
-/// A broadcast that concerns all tags.
+/// A broadcast for all tags.
 const EVERY_TAG: u64 = u64::MAX;
 
-/// A word of the hardware's, which is not weakened.
+/// A word of the hardware, which is not weakened.
 type Sound = LoomWord<NOTHING>;
 
 /// The addresses of a machine and of its world.
@@ -41,12 +41,12 @@ pub(crate) fn build<const WEAK: u8>(model: Model, first: CpuId) -> (usize, usize
     )
 }
 
-/// What a CPU's hardware holds. Only its thread touches `tlb`, `masked`.
+/// The hardware state of a CPU. Only its thread accesses `tlb` and `masked`.
 struct Hardware {
     tlb: RefCell<Tlb>,
     masked: Cell<bool>,
     raised: Sound,
-    /// The tag of a broadcast that waits to be carried out, 0 for none. One broadcasts at a time.
+    /// The tag of a pending broadcast, 0 for none. One CPU broadcasts at a time.
     mail: Sound,
     on: Sound,
 }
@@ -78,14 +78,14 @@ impl Watched {
 /// Everything that outlives the engine.
 pub(crate) struct Machine<const WEAK: u8> {
     hardware: Vec<Hardware>,
-    /// The engine's, and freed after it.
+    /// Used by the engine, and freed after it.
     cpus: *mut [PerCpu<Loom<WEAK>>],
     tags: *mut [<Loom<WEAK> as Facade>::U64],
     /// Whether each page of the space with root 1 is mapped.
     entries: Vec<Sound>,
     /// Frames behind the pages.
     frames: Vec<Watched>,
-    /// Whether each has been freed, in the order of the execution. Not the memory's.
+    /// Whether each has been freed, in the order of the execution. Not part of memory.
     freed: Vec<Cell<bool>>,
     /// Whether the table with the entries is linked.
     link: Sound,
@@ -100,7 +100,7 @@ unsafe impl<const WEAK: u8> Send for Machine<WEAK> {}
 
 impl<const WEAK: u8> Drop for Machine<WEAK> {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and the engine that had them is gone (see `explore.rs`).
+        // SAFETY: created in `new`, and the engine that used them is gone (see `explore.rs`).
         unsafe {
             drop(Box::from_raw(self.cpus));
             drop(Box::from_raw(self.tags));
@@ -197,7 +197,7 @@ unsafe impl<const WEAK: u8> Kernel<1> for Hooks<WEAK> {
             tlb.entries.retain(|entry| entry.tag != tag.0);
         }
         drop(tlb);
-        // From now on the processor may fill what nobody has asked for.
+        // From now on the processor may fill speculatively.
         if root.0 == 1 && self.0.entries[0].load(Relaxed) != 0 {
             let (tag, page, root) = (tag.0, 0, root.0);
             self.0.here().tlb.borrow_mut().entries.push(Entry { tag, page, root });
@@ -235,15 +235,15 @@ unsafe impl<const WEAK: u8> Kernel<1> for Hooks<WEAK> {
     }
 }
 
-/// One execution's machine with its engine and its spaces.
+/// The machine, engine and spaces of one execution.
 pub struct World<const WEAK: u8> {
     machine: &'static Machine<WEAK>,
     /// The engine.
     pub engine: Engine<'static, Hooks<WEAK>, 1>,
-    /// The pages are the first one's.
+    /// The pages belong to the first one.
     spaces: Vec<Space<Loom<WEAK>, 1>>,
     cpus: usize,
-    /// Whose code the first thread runs.
+    /// The CPU whose code the first thread runs.
     first: CpuId,
 }
 
@@ -252,7 +252,7 @@ pub type Cpu<const WEAK: u8> = fn(&'static World<WEAK>);
 
 impl<const WEAK: u8> World<WEAK> {
     fn new(machine: &'static Machine<WEAK>, model: Model, first: CpuId) -> Self {
-        // SAFETY: the machine is new, has one world, and outlives it; nobody else refers to these.
+        // SAFETY: the machine is new, has one world, and outlives it; there are no other references.
         let storage = unsafe {
             Storage {
                 cpus: &mut *machine.cpus,
@@ -294,8 +294,8 @@ impl<const WEAK: u8> World<WEAK> {
         for (number, offset, spun) in known {
             if regions[number].len() > offset {
                 let word: *const LoomWord<WEAK> = std::ptr::with_exposed_provenance(regions[number].start + offset);
-                // SAFETY: a word stood there in an earlier execution, whose machine was laid out as this one is; all
-                // kinds of words have one layout.
+                // SAFETY: a word was there in an earlier execution, whose machine had the same layout; all kinds of
+                // words have one layout.
                 let word = unsafe { &*word };
                 word.word();
                 if spun {
@@ -304,20 +304,20 @@ impl<const WEAK: u8> World<WEAK> {
             }
         }
         REGIONS.set(regions);
-        // Now, so that to make them counts as before every use.
+        // Here, so that their creation precedes every use.
         for watched in self.machine.frames.iter().chain([&self.machine.table]) {
             watched.cell();
         }
         (0..self.cpus).for_each(|cpu| self.on(cpu, |world| world.engine.cpu_online()));
     }
 
-    /// Runs `code` as CPU `cpu`, before or after the CPUs run at the same time.
+    /// Runs `code` as CPU `cpu`, before or after the concurrent part.
     pub fn on(&self, cpu: CpuId, code: impl FnOnce(&Self)) {
         HERE.with(|here| here.set(cpu));
         code(self);
     }
 
-    /// Runs the CPUs at the same time, each its code; then each goes off. Joins all.
+    /// Runs the CPUs concurrently, each with its code; then each goes offline. Joins all.
     pub fn run<const N: usize>(&'static self, code: [Cpu<WEAK>; N]) {
         assert_eq!(N, self.cpus);
         let run = move |cpu: CpuId, code: Cpu<WEAK>| {
@@ -345,7 +345,7 @@ impl<const WEAK: u8> World<WEAK> {
 
     /// Loads a space on this CPU.
     pub fn switch_to(&self, space: usize) {
-        // SAFETY: the spaces live until all CPUs are off.
+        // SAFETY: the spaces live until all CPUs are offline.
         unsafe { self.engine.switch_to(self.space(space)) };
     }
 
@@ -354,15 +354,13 @@ impl<const WEAK: u8> World<WEAK> {
         watch(Some(region(std::slice::from_ref(self.space(space)))));
     }
 
-    /// Ends a space that is watched and that no CPU runs any more, and drops it: whoever uses it at the same time, or
-    /// later, fails.
+    /// Ends a space that is watched and that no CPU runs any more, and drops it: a concurrent or later use fails.
     pub fn end(&self, space: usize) {
         let _end = self.engine.retire(self.space(space));
         give_back();
     }
 
-    /// Has an NMI come when this CPU is about to pass its next full barrier, whose handler uses a page of a space if it
-    /// may.
+    /// Delivers an NMI before this CPU's next full barrier. Its handler uses a page of a space if it may.
     pub fn nmi_at_barrier(&'static self, space: usize, page: usize) {
         at_barrier(move || {
             if self.engine.user_access_ok(self.space(space)) {
@@ -371,23 +369,23 @@ impl<const WEAK: u8> World<WEAK> {
         });
     }
 
-    /// Takes an interrupt that was raised for this CPU, and broadcasts.
+    /// Takes a pending interrupt of this CPU, and broadcasts.
     pub fn poll(&self) {
         let hardware = self.machine.here();
         self.machine.take_mail(HERE.with(Cell::get));
         if hardware.raised.load(Acquire) != 0 && hardware.raised.swap_full(0) != 0 {
             hardware.masked.set(true);
-            // SAFETY: masked, and a CPU is this thread.
+            // SAFETY: masked, and this thread is the CPU.
             unsafe { self.engine.on_ipi() };
             hardware.masked.set(false);
         }
     }
 
-    /// Reads a page, by the TLB or by a walk that fills it.
+    /// Reads a page, through the TLB or by a walk that fills it.
     ///
     /// # Panics
-    /// When the entry found under the loaded tag is another space's (C4); when the page was freed, and in loom when the
-    /// use is not ordered with the freeing (C1).
+    /// If the entry found under the loaded tag belongs to another space (C4). If the page was freed and, in loom, if
+    /// the use is not ordered with the freeing (C1).
     pub fn access(&self, page: usize) {
         self.machine.take_mail(HERE.with(Cell::get));
         let hardware = self.machine.here();
@@ -418,7 +416,7 @@ impl<const WEAK: u8> World<WEAK> {
         self.free_after(page, |range| self.engine.flush(self.space(0), range));
     }
 
-    /// The same, as if the page were the kernel's.
+    /// The same, as if the page belonged to the kernel.
     pub fn unmap_kernel(&self, page: usize) {
         self.free_after(page, |range| self.engine.flush_kernel(range));
     }

@@ -1,11 +1,11 @@
 //! The models. Each runs the sound engine in every interleaving up to its bound on preemptions, then each of its
 //! mutants, which must fail.
 //!
-//! One at a time: `--test-threads=1`, for they share what is silenced and counted.
+//! Run with `--test-threads=1`, because the models share the panic hook and the counts.
 //!
-//! Not here: several requesters that wait for one CPU. loom follows each of their waits through every stale value, and
-//! exceeds its bound on branches; the exploration (`cross-3`), the simulated machine and the torture test on threads
-//! have them.
+//! Not covered: several requesters that wait for one CPU. loom follows each of their waits through every stale value,
+//! and exceeds its bound on branches. The exploration (`cross-3`), the simulated machine and the torture test on
+//! threads cover them.
 
 #[path = "models/sets.rs"]
 mod sets;
@@ -30,17 +30,17 @@ const TWO: Model = Model {
     preemptions: 5,
 };
 
-/// Where interleavings are few. Not without a bound, although loom would end: what it leaves out then as equivalent is
-/// not always.
+/// For models with few interleavings. Bounded, although loom would end: without a bound it excludes runs as equivalent
+/// that are not always equivalent.
 const MOST: Model = Model { preemptions: 7, ..TWO };
 
-/// Whether this is the package whose engine holds the known bugs: there they are looked for, in the other everything
-/// else is.
+/// Whether this is the package whose engine holds the known bugs. That one tests only those; the other tests everything
+/// else.
 fn is_patched() -> bool {
     env!("CARGO_PKG_NAME").ends_with("-patched")
 }
 
-/// Runs `scene` on the sound engine; prints how many executions that took.
+/// Runs `scene` on the sound engine; prints the number of executions.
 fn sound(name: &str, model: Model, scene: fn(&'static World<NOTHING>)) {
     if is_patched() {
         return;
@@ -89,7 +89,7 @@ fn must_fail(name: &str, mutant: &str, checked: Result<usize, String>) {
     println!("{name:<28} finds {mutant}: {}", why.lines().next().unwrap_or_default());
 }
 
-/// CPU 0 withdraws a page while CPU 1 comes to run the space, and uses the page.
+/// CPU 0 withdraws a page while CPU 1 starts to run the space, and uses the page.
 fn unmap_against_arrival<const WEAK: u8>(world: &'static World<WEAK>) {
     world.run([
         |world| world.unmap(0),
@@ -115,7 +115,7 @@ fn generation_against_switch() {
     finds_weak::<RMW_FENCES>("switch", TWO, switching);
 }
 
-/// Rule 4: a CPU leaves lazy while another flushes.
+/// Rule 4: a CPU leaves lazy TLB mode while another flushes.
 fn lazy<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(0, |world| world.switch_to(0));
     world.on(1, |world| {
@@ -133,7 +133,7 @@ fn lazy_exit() {
     finds_weak::<FENCES>("lazy exit", MOST, lazy);
 }
 
-/// A CPU goes lazy, after it has used a page that another withdraws.
+/// A CPU enters lazy TLB mode, after it has used a page that another withdraws.
 fn goes_lazy<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
         world.switch_to(0);
@@ -156,7 +156,7 @@ fn lazy_entry() {
     finds_weak::<ACQUIRE>("lazy entry", TWO, goes_lazy);
 }
 
-/// An NMI comes between the end of laziness and its barrier, and would use what another CPU withdraws.
+/// An NMI arrives between the end of lazy TLB mode and its barrier, and would use what another CPU withdraws.
 fn lazy_nmi<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
         world.switch_to(0);
@@ -186,7 +186,7 @@ fn lazy_and_watched<const WEAK: u8>(world: &'static World<WEAK>) {
     });
 }
 
-/// Space 0 ends, and is dropped, while a CPU that has it lazily goes on to another.
+/// Space 0 ends, and is dropped, while a CPU that has it loaded lazily switches to another.
 fn dropped<const WEAK: u8>(world: &'static World<WEAK>) {
     lazy_and_watched(world);
     world.run([
@@ -198,7 +198,7 @@ fn dropped<const WEAK: u8>(world: &'static World<WEAK>) {
     ]);
 }
 
-/// The same, to none.
+/// The same, switching to none.
 fn dropped_for_none<const WEAK: u8>(world: &'static World<WEAK>) {
     lazy_and_watched(world);
     world.run([
@@ -248,7 +248,7 @@ const LOG: Model = Model {
     ..THREE
 };
 
-/// A lazy CPU is two generations behind, of two requesters that write their log entries meanwhile.
+/// A lazy CPU is two generations behind; their two requesters write their log entries meanwhile.
 fn behind<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
         world.switch_to(0);
@@ -273,15 +273,15 @@ fn log_append_against_catch_up() {
     finds("log against catch-up", LOG, Bug::NoBarrierAfterLazy, behind);
 }
 
-/// Flushes of another page than those that are withdrawn, from CPU 1, as many as the log has entries. They wait for
-/// nobody before the last was sent.
+/// Flushes of another page than those that are withdrawn, from CPU 1, as many as the log has entries. They wait for no
+/// CPU before the last was sent.
 fn fill_log<const WEAK: u8>(world: &World<WEAK>) {
     let flush = |_| world.engine.dispatch(world.space(0), Range::page(0x1000));
     let tokens: [_; LOG_ENTRIES] = std::array::from_fn(flush);
     tokens.into_iter().for_each(|token| drop(token.wait()));
 }
 
-/// CPU 0 has a page cached and is lazy.
+/// CPU 0 has a page cached and is in lazy TLB mode.
 fn lazy_with_a_page<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(0, |world| {
         world.switch_to(0);
@@ -290,7 +290,7 @@ fn lazy_with_a_page<const WEAK: u8>(world: &'static World<WEAK>) {
     });
 }
 
-/// It comes back, and uses the page; an interrupt comes late.
+/// It returns, and uses the page; an interrupt arrives late.
 fn comes_back<const WEAK: u8>(world: &World<WEAK>) {
     world.switch_to(0);
     world.access(0);
@@ -298,7 +298,7 @@ fn comes_back<const WEAK: u8>(world: &World<WEAK>) {
     world.access(0);
 }
 
-/// A lazy CPU comes back while a page is withdrawn, whose log entry has been used before for another.
+/// A lazy CPU returns while a page is withdrawn whose log entry has been used before for another.
 fn entry_used_again<const WEAK: u8>(world: &'static World<WEAK>) {
     lazy_with_a_page(world);
     world.on(1, fill_log);
@@ -306,7 +306,7 @@ fn entry_used_again<const WEAK: u8>(world: &'static World<WEAK>) {
     world.run([comes_back, |world| world.unmap(0)]);
 }
 
-/// A lazy CPU comes back, and reads a log entry that is just being used again.
+/// A lazy CPU returns, and reads a log entry that is being reused.
 fn entry_replaced<const WEAK: u8>(world: &'static World<WEAK>) {
     lazy_with_a_page(world);
     world.on(1, |world| world.unmap(0));
@@ -328,7 +328,7 @@ fn log_entries_are_used_again() {
     finds_weak::<ACQUIRE>("log, entry replaced", once, entry_replaced);
 }
 
-/// A CPU that listens now and then, and goes off, is asked.
+/// A CPU that polls occasionally, and goes offline, is a target.
 fn asked<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
         world.switch_to(0);
@@ -356,7 +356,7 @@ fn tickets_of_the_log() {
     finds("tickets", log, Bug::GiveUpWaiting, asked);
 }
 
-/// A page of the kernel is withdrawn while a CPU answers what it was asked before, and catches up with that as well.
+/// A page of the kernel is withdrawn while a CPU answers an earlier request, and catches up with both.
 fn kernel_range<const WEAK: u8>(world: &'static World<WEAK>) {
     for cpu in 0..2 {
         world.on(cpu, |world| {

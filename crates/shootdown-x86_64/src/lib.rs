@@ -1,9 +1,9 @@
 //! The flush promises of the crate `x86_64`, kept on every CPU by the engine of Shootdown.
 //!
 //! A change of a page table by [`Mapper`](x86_64::structures::paging::Mapper) returns [`MapperFlush`], or
-//! [`MapperFlushAll`] where an upper level was changed. Their own `flush` and `flush_all` invalidate on the CPU that
-//! runs, which suffices on a machine of one CPU. [`Shootdown`] adds `shootdown` for user pages and `shootdown_kernel`
-//! for pages of the upper half; both return [`Flushed`], the proof that the frame may be freed.
+//! [`MapperFlushAll`] if an upper level changed. Their own `flush` and `flush_all` invalidate only on the current CPU,
+//! which is enough on a machine with one CPU. [`Shootdown`] adds `shootdown` for user pages and `shootdown_kernel` for
+//! pages of the upper half. Both return [`Flushed`], the proof that the frame may be freed.
 //!
 //! ```
 //! use shootdown::{Engine, Machine, PerCpu, Policy, Root, Storage};
@@ -35,12 +35,12 @@
 //! # Page-table pages
 //! No promise of the crate `x86_64` covers the page-table pages that its
 //! [`CleanUp`](x86_64::structures::paging::mapper::CleanUp) frees: it frees them at once, while another CPU may still
-//! walk them. Give it a deallocator that keeps the frames, call `Engine::flush_tables` for the range that was cleaned
-//! up, and free the frames with the proof that it returns.
+//! walk them. Give it a deallocator that keeps the frames, call `Engine::flush_tables` for the range, and free the
+//! frames with the proof that it returns.
 //!
 //! # New mappings
-//! `map_to` returns a promise too. An entry that was not present is cached by no x86-64 CPU: `ignore` is right there,
-//! unless the page was mapped before and its flush is not over.
+//! `map_to` returns a promise too. No x86-64 CPU caches an entry that was not present: `ignore` is correct there,
+//! unless the page was mapped before and its flush is not complete.
 #![cfg_attr(not(test), no_std)]
 
 use shootdown::{Engine, Flushed, Freed, Gather, Kernel, Range, Room, Space, Stride};
@@ -49,11 +49,11 @@ use x86_64::structures::paging::{Page, PageSize};
 
 /// A promise to flush, kept on every CPU.
 pub trait Shootdown: Sized {
-    /// After this no CPU uses what the tables of `space` said before the change. For pages of the lower half.
+    /// After this no CPU uses the translations of `space` from before the change. For pages of the lower half.
     ///
     /// # Calling context
-    /// That of [`Engine::flush`]: it waits for other CPUs, so no lock is held that another CPU may be spinning for with
-    /// interrupts off, unless that CPU polls.
+    /// As for [`Engine::flush`]: it waits for other CPUs. So the caller must not hold a lock that another CPU may spin
+    /// for with interrupts off, unless that CPU polls.
     ///
     /// # Panics
     /// In debug builds, inside a lockless walk of this CPU.
@@ -63,11 +63,11 @@ pub trait Shootdown: Sized {
     /// The same for the upper half, which every root maps.
     ///
     /// # Calling context
-    /// That of [`Engine::flush_kernel`].
+    /// As for [`Engine::flush_kernel`].
     fn shootdown_kernel<K: Kernel<W>, const W: usize>(self, engine: &Engine<'_, K, W>) -> Flushed;
 }
 
-/// One page, of its size. Page-table pages are not freed by what returns this.
+/// One page, of its size. Operations that return this free no page-table pages.
 impl<S: PageSize> Shootdown for MapperFlush<S> {
     #[inline]
     fn shootdown<K: Kernel<W>, const W: usize>(
@@ -84,8 +84,8 @@ impl<S: PageSize> Shootdown for MapperFlush<S> {
     }
 }
 
-/// Everything of the space, or of the kernel: an entry of an upper level was changed, so paging-structure caches hold
-/// old links as well.
+/// Everything of the space, or of the kernel: an upper-level entry changed, so paging-structure caches hold stale
+/// entries as well.
 impl Shootdown for MapperFlushAll {
     fn shootdown<K: Kernel<W>, const W: usize>(
         self,
@@ -102,9 +102,10 @@ impl Shootdown for MapperFlushAll {
     }
 }
 
-/// An unmap of many pages: each promise goes into a [`Gather`] with its frame.
+/// An unmap of many pages: each promise is added to a [`Gather`] with its frame.
 pub trait GatherFlush<F> {
-    /// Adds the page, flushed with the others of the gather, and its frame, freed after that.
+    /// Adds the page and its frame. The page is flushed with the others of the gather, and the frame is freed after
+    /// that.
     fn gather<K: Kernel<W>, const W: usize, R: FnMut(Freed<'_, F>)>(
         self,
         gather: &mut Gather<'_, '_, K, F, R, W>,

@@ -1,4 +1,4 @@
-//! Real page tables of the crate `x86_64`, in memory of this host; threads of this host as CPUs.
+//! Real page tables of the crate `x86_64` in memory of this host, with threads of this host as CPUs.
 
 use super::*;
 use shootdown::{Machine, PerCpu, Policy, Root, Storage};
@@ -10,10 +10,10 @@ use x86_64::structures::paging::{
 };
 use x86_64::{PhysAddr, VirtAddr};
 
-/// Page-table pages of the host's own memory, at the address that they have there.
+/// Page-table pages in the host's own memory; physical addresses are host addresses.
 struct Tables;
 
-// SAFETY: each is allocated anew.
+// SAFETY: each table is newly allocated.
 unsafe impl FrameAllocator<Size4KiB> for Tables {
     fn allocate_frame(&mut self) -> Option<PhysFrame> {
         let table = Box::leak(Box::new(PageTable::new()));
@@ -25,7 +25,7 @@ unsafe impl FrameAllocator<Size4KiB> for Tables {
 
 fn mapper() -> OffsetPageTable<'static> {
     let root = Box::leak(Box::new(PageTable::new()));
-    // SAFETY: a table that is empty; physical addresses are addresses.
+    // SAFETY: an empty table; physical addresses are host addresses.
     unsafe { OffsetPageTable::new(root, VirtAddr::new(0)) }
 }
 
@@ -39,8 +39,8 @@ fn map<S: PageSize + core::fmt::Debug>(mapper: &mut impl Mapper<S>, address: u64
     page
 }
 
-/// Runs `change` on CPU 0 while CPU 1 holds the translations of `pages` of `space`, and returns what CPU 1 still holds
-/// when `change` has returned.
+/// Runs `change` on CPU 0 while CPU 1 holds the translations of `pages` of `space`. Returns what CPU 1 still holds when
+/// `change` has returned.
 fn after(
     pages: &[u64],
     change: impl FnOnce(&Engine<'_, Threads<Tlb<u64, u64>>, 1>, &Space<shootdown_host::Host, 1>),

@@ -1,6 +1,6 @@
 //! Address-space identifiers: 8 or 16 bits, and the pairs of split tables.
 
-/// How many bits of an ASID the processor compares (ID_AA64MMFR0_EL1.ASIDBits); 16 also needs TCR_EL1.AS set.
+/// Number of ASID bits that the processor compares (ID_AA64MMFR0_EL1.ASIDBits). 16 also needs TCR_EL1.AS set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AsidWidth {
     /// 8 bits.
@@ -22,7 +22,7 @@ impl AsidWidth {
         }
     }
 
-    /// What is in use: 16 bits only if the processor has them and TCR_EL1.AS is set.
+    /// The width in use: 16 bits only if the processor has them and TCR_EL1.AS is set.
     pub const fn in_use(self, tcr: u64) -> AsidWidth {
         if tcr & Self::TCR_AS == 0 {
             AsidWidth::Bits8
@@ -31,7 +31,7 @@ impl AsidWidth {
         }
     }
 
-    /// How many ASIDs there are.
+    /// Number of ASIDs.
     pub const fn count(self) -> u32 {
         match self {
             AsidWidth::Bits8 => 1 << 8,
@@ -45,7 +45,7 @@ impl AsidWidth {
 pub struct Asid(u16);
 
 impl Asid {
-    /// `None` when `tag` needs more bits than are compared: a tag is refused, never truncated (regression 12).
+    /// `None` if `tag` needs more bits than are compared: a tag is refused, never truncated (regression 12).
     pub const fn new(tag: u16, width: AsidWidth) -> Option<Asid> {
         if (tag as u32) < width.count() {
             Some(Asid(tag))
@@ -70,10 +70,10 @@ impl Asid {
 pub struct AsidPair(Asid);
 
 impl AsidPair {
-    /// The bit that tells the halves apart.
+    /// The bit that distinguishes the halves.
     pub const USER_BIT: u16 = 1;
 
-    /// `None` when `kernel` is odd.
+    /// `None` if `kernel` is odd.
     pub const fn new(kernel: Asid) -> Option<AsidPair> {
         if kernel.0 & Self::USER_BIT == 0 {
             Some(AsidPair(kernel))
@@ -82,9 +82,9 @@ impl AsidPair {
         }
     }
 
-    /// The pair that a hook uses for one of the engine's tags, and the half of it that the tag names. The engine counts
-    /// pairs from 0 up and sets `user_half` (`shootdown::USER_HALF`) for the user's; here they are every second ASID.
-    /// `None` when the pair needs more bits than are compared: keep the engine's `tag_limit` at half of
+    /// The pair that a hook uses for one of the engine's tags, and the half that the tag names. The engine counts pairs
+    /// from 0 and sets `user_half` (`shootdown::USER_HALF`) for the user's half. Here the pairs are every second ASID.
+    /// `None` if the pair needs more bits than are compared: keep the engine's `tag_limit` at half of
     /// [`AsidWidth::count`] and of the engine's own limit.
     pub const fn of_tag(tag: u16, user_half: u16, width: AsidWidth) -> Option<(AsidPair, Asid)> {
         let number = tag & !user_half;
@@ -110,7 +110,7 @@ impl AsidPair {
         Asid(self.0.0 | Self::USER_BIT)
     }
 
-    /// Both, for an invalidation.
+    /// Both halves, for an invalidation.
     pub const fn both(self) -> [Asid; 2] {
         [self.kernel(), self.user()]
     }

@@ -1,27 +1,27 @@
-//! What a processor has, from its ID registers, and what it must not be trusted with, by its MIDR.
+//! The features of a processor, from its ID registers, and its errata, by its MIDR.
 //!
 //! Every function takes register values and executes nothing. The list of parts errs towards more invalidation and
-//! towards interrupts, which are always right (C6): a part whose fixed revision is not known for certain is listed in
-//! all revisions.
+//! towards interrupts, which are always correct (C6). A part whose fixed revision is uncertain is listed in all
+//! revisions.
 
 /// TLBI by range exists (ID_AA64ISAR0_EL1.TLB \[59:56\] is 2 or more).
 pub const fn has_range(id_aa64isar0: u64) -> bool {
     id_aa64isar0 >> 56 & 0xF >= 2
 }
 
-/// The level hint is understood (ID_AA64MMFR2_EL1.TTL \[51:48\]); without, those bits of the operand must be 0.
+/// The level hint is supported (ID_AA64MMFR2_EL1.TTL \[51:48\]). Without it those bits of the operand must be 0.
 pub const fn has_level_hint(id_aa64mmfr2: u64) -> bool {
     id_aa64mmfr2 >> 48 & 0xF >= 1
 }
 
-/// How much of break-before-make may be left out for a change of size alone (ID_AA64MMFR2_EL1.BBM \[55:52\]): 0
+/// How much of break-before-make may be omitted for a change of only the size (ID_AA64MMFR2_EL1.BBM \[55:52\]): 0
 /// nothing, 1 with the nT bit, 2 all of it, at the price of conflict aborts. A change of output address always needs
 /// it.
 pub const fn break_before_make_level(id_aa64mmfr2: u64) -> u8 {
     (id_aa64mmfr2 >> 52 & 0xF) as u8
 }
 
-/// Main ID register: who made the processor, which part, which revision.
+/// Main ID register: implementer, part, revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Midr(pub u32);
 
@@ -42,17 +42,17 @@ impl Midr {
     }
 }
 
-/// What must be done differently. The first three are those of the engine's errata settings.
+/// What must be done differently. The first three correspond to the engine's errata settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Workarounds {
     /// Interrupt instead of broadcasting.
     pub never_broadcast: bool,
-    /// Interrupt besides every broadcast.
+    /// Interrupt in addition to every broadcast.
     pub interrupt_too: bool,
     /// Invalidate and synchronise twice.
     pub repeat: bool,
-    /// Break before make where a user page loses the right to execute: clear the entry, flush, then store the new one.
-    /// The kernel's part; the engine changes no entries.
+    /// Break before make where a user page loses execute permission: clear the entry, flush, then store the new one.
+    /// The kernel does that; the engine changes no entries.
     pub break_to_lose_execution: bool,
 }
 
@@ -71,18 +71,18 @@ impl Workarounds {
         break_to_lose_execution: false,
     };
 
-    /// What the processor needs. Part numbers: Linux `arch/arm64/include/asm/cputype.h`; which of them: the lists of
-    /// its `kernel/cpu_errata.c` and `Documentation/arch/arm64/silicon-errata.rst` there.
-    /// - repeat, in all revisions, for CVE-2025-10263 (4118414 in Linux): a DSB may be over before stores are observed
-    ///   that were translated by what the TLBI took away. Cortex-A76 to A78C, A710, X1 to X4 and X925, Neoverse N1, N2,
+    /// Workarounds that the processor needs. Part numbers: Linux `arch/arm64/include/asm/cputype.h`. Affected parts:
+    /// Linux `kernel/cpu_errata.c` and `Documentation/arch/arm64/silicon-errata.rst`.
+    /// - repeat, in all revisions, for CVE-2025-10263 (4118414 in Linux): a DSB may complete before stores are observed
+    ///   that were translated by the invalidated entries. Cortex-A76 to A78C, A710, X1 to X4 and X925, Neoverse N1, N2,
     ///   V1 to V3AE, C1-Ultra and C1-Premium, NVIDIA Olympus, Microsoft Azure Cobalt 100;
     /// - repeat, for older errata: Falkor and Kryo 1009; Kryo 4xx Gold 1286807 (Cortex-A76 had it too); Cortex-A55
     ///   2441007; Cortex-A510 2441009, fixed in r1p2;
     /// - interrupt too: C1-Pro 4193714;
     /// - break to lose execution, in all revisions: Cortex-A715 2645198. At the next permission fault of an instruction
-    ///   fetch ESR and FAR may be wrong;
+    ///   fetch, ESR and FAR may be wrong;
     /// - never broadcast: ThunderX (CN88xx) pass 1, and 27456 up to pass 2.1, and on CN81xx pass 1.0. Kernels that
-    ///   flush the instruction cache at each switch instead may broadcast on pass 2.
+    ///   flush the instruction cache at each switch may broadcast on pass 2.
     pub const fn of(midr: Midr) -> Workarounds {
         let revision = midr.revision();
         let never_broadcast = Workarounds {
@@ -98,7 +98,7 @@ impl Workarounds {
             (ARM, 0xD0C | 0xD49 | 0xD40 | 0xD4F | 0xD83 | 0xD84) => Workarounds::REPEAT,
             // Olympus; Azure Cobalt 100, which is a Neoverse N2.
             (NVIDIA, 0x010) | (MICROSOFT, 0xD49) => Workarounds::REPEAT,
-            // Falkor in its first and last stepping; every Kryo; Kryo 4xx Gold, of which later revisions are fixed.
+            // Falkor in its first and last stepping; every Kryo; Kryo 4xx Gold, whose later revisions are fixed.
             (QUALCOMM, 0x800 | 0xC00 | 0x200..=0x2FF | 0x804) => Workarounds::REPEAT,
             (ARM, 0xD05) => Workarounds::REPEAT,
             (ARM, 0xD46) if revision <= 0x11 => Workarounds::REPEAT,
@@ -121,7 +121,7 @@ impl Workarounds {
         ..Workarounds::NONE
     };
 
-    /// What a machine with both kinds of processor needs.
+    /// The workarounds of a machine with both kinds of processor.
     pub const fn or(self, other: Workarounds) -> Workarounds {
         Workarounds {
             never_broadcast: self.never_broadcast || other.never_broadcast,
@@ -188,7 +188,7 @@ mod tests {
             assert!(repeat(0x41, part), "{part:#x}");
         }
         assert!(repeat(0x4E, 0x010) && repeat(0x6D, 0xD49));
-        // Cortex-A53, A72, A520, A720; Neoverse E1, N3; Carmel; the same number of another maker.
+        // Cortex-A53, A72, A520, A720; Neoverse E1, N3; Carmel; the same number from another implementer.
         for (implementer, part) in [
             (0x41, 0xD03),
             (0x41, 0xD08),

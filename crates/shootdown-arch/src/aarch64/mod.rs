@@ -1,5 +1,5 @@
-//! AArch64: operands of TLBI and of its range form, ASIDs, the root register, software-generated interrupts, and the
-//! registers that announce features.
+//! AArch64: operands of TLBI and of its range form, ASIDs, the root register, software-generated interrupts, and
+//! feature identification.
 //!
 //! Order on a real processor, which no operand can express: `dsb ishst`; TLBI; `dsb ish`; `isb` where kernel mappings
 //! changed. The local form is `dsb nshst`; TLBI; `dsb nsh`.

@@ -1,10 +1,10 @@
 //! Range operations (FEAT_TLBIRANGE): the operand, and the sequence of operations that covers a range exactly.
 //!
 //! Layout: ASID \[63:48\], TG \[47:46\], SCALE \[45:44\], NUM \[43:39\], TTL \[38:37\], BaseADDR \[36:0\]. One
-//! operation covers (NUM + 1) * 2^(5 * SCALE + 1) granules: always an even number, so an odd last page takes the plain
-//! form. Scales go from 3 down to 0, each used once, which keeps the alignment that large pages need. With 52-bit
-//! addresses in use (TCR_ELx.DS set) BaseADDR counts 64 KiB, so pages in front of the first such boundary take the
-//! plain form. That the processor has FEAT_LPA2 does not say that it is in use.
+//! operation covers (NUM + 1) * 2^(5 * SCALE + 1) granules. That number is always even, so an odd last page takes the
+//! plain form. Scales go from 3 down to 0, each used once, which keeps the alignment that large pages need. With 52-bit
+//! addresses in use (TCR_ELx.DS set) BaseADDR counts 64 KiB, so pages before the first such boundary take the plain
+//! form. A processor with FEAT_LPA2 need not have it in use.
 
 use super::asid::Asid;
 use super::tlbi::{Granule, Level};
@@ -12,12 +12,12 @@ use super::tlbi::{Granule, Level};
 /// Most granules that one sequence covers, 2^21; a larger range becomes a whole-tag invalidation.
 pub const MOST_GRANULES: u64 = granules(31, 3);
 
-/// Most pages that are worth single operations where there are no range operations; from here on the whole tag goes.
+/// Number of pages at which a whole-tag invalidation replaces single operations, where there are no range operations.
 pub const WHOLE_TAG_FROM: u64 = 512;
 
 const BASE_BITS: u64 = (1 << 37) - 1;
 
-/// BaseADDR is in units of this where TCR_ELx.DS is set; with granules of 64 KiB it always is.
+/// BaseADDR is in units of this if TCR_ELx.DS is set; with granules of 64 KiB it always is.
 const DS_SHIFT: u32 = 16;
 
 /// Granules that an operation covers.
@@ -25,7 +25,7 @@ const fn granules(num: u64, scale: u32) -> u64 {
     (num + 1) << (5 * scale + 1)
 }
 
-/// A range operand, taken apart.
+/// A decoded range operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RangeOperand {
     /// The tag.
@@ -41,13 +41,13 @@ pub struct RangeOperand {
 }
 
 impl RangeOperand {
-    /// From a register value; `None` when TG is reserved. `tcr_ds`: see [`Cover::new`].
+    /// Decodes a register value; `None` if TG is reserved. `tcr_ds`: see [`Cover::new`].
     pub const fn decode(bits: u64, tcr_ds: bool) -> Option<RangeOperand> {
         let Some(granule) = Granule::from_bits(bits >> 46) else {
             return None;
         };
         let shift = base_shift(granule, tcr_ds);
-        // The highest bit of the base repeats upwards.
+        // The base is sign-extended.
         let address = ((bits & BASE_BITS) << 27) as i64 >> (27 - shift as i64);
         Some(RangeOperand {
             asid: Asid::from_bits((bits >> 48) as u16),
@@ -72,7 +72,7 @@ pub enum Step {
     Range(u64),
 }
 
-/// The operations that cover a range, no granule more and none less.
+/// The operations that cover exactly a range.
 #[derive(Debug, Clone)]
 pub struct Cover {
     asid: Asid,
@@ -85,11 +85,12 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// Covers `count` granules from `address`. `None` when that is more than [`MOST_GRANULES`] or `address` is not on a
-    /// granule: then the whole tag goes (C6). `level` is for the leaves in the range, all alike.
+    /// Covers `count` granules from `address`. `None` if that is more than [`MOST_GRANULES`] or `address` is not
+    /// aligned to a granule: then invalidate the whole tag (C6). `level` is for the leaves in the range, which all have
+    /// the same level.
     ///
-    /// `tcr_ds`: TCR_ELx.DS of the translation regime as it is set, not whether the processor could. A wrong value
-    /// names other addresses: what was to go stays.
+    /// `tcr_ds`: the current TCR_ELx.DS of the translation regime, not whether the processor supports it. With a wrong
+    /// value the operations name other addresses, and stale entries remain.
     pub const fn new(
         asid: Asid,
         address: u64,
@@ -142,8 +143,8 @@ impl Iterator for Cover {
             return Some(step);
         }
         loop {
-            // Never more than 32 units: what is left after a scale is less than one of its units, and a unit of the
-            // next is a thirty-second of that.
+            // Never more than 32 units: the rest after a scale is less than one of its units, and a unit of the next
+            // scale is a thirty-second of that.
             let units = self.left >> (5 * self.scale + 1);
             if units > 0 {
                 let num = units.min(32) - 1;

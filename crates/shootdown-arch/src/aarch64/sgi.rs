@@ -2,7 +2,7 @@
 //!
 //! Layout (GIC architecture specification, ICC_SGI1R_EL1): Aff3 \[55:48\], RS \[47:44\], IRM \[40\], Aff2 \[39:32\],
 //! INTID \[27:24\], Aff1 \[23:16\], target list \[15:0\]. One write names up to 16 CPUs that agree in Aff3 to Aff1 and
-//! in the upper four bits of Aff0, which go to RS. RS other than 0 needs a controller that announces it
+//! in the upper four bits of Aff0, which are in RS. RS other than 0 needs a controller that supports it
 //! (ICC_CTLR_EL1.RSS); CPUs whose Aff0 is below 16 never need it.
 
 /// The affinity fields of MPIDR_EL1: Aff3 \[39:32\], Aff2 \[23:16\], Aff1 \[15:8\], Aff0 \[7:0\].
@@ -11,7 +11,7 @@ pub const AFFINITY: u64 = 0xFF_00FF_FFFF;
 /// Number of software-generated interrupts, from 0.
 pub const COUNT: u8 = 16;
 
-/// CPUs that one write can name: all of the affinity but the low four bits of Aff0.
+/// Identifies the CPUs that one write can name: all of the affinity except the low four bits of Aff0.
 const fn group(affinity: u64) -> u64 {
     affinity & AFFINITY & !0xF
 }
@@ -22,11 +22,11 @@ const fn encode(group: u64, list: u64, interrupt: u8) -> u64 {
     aff3 << 48 | selector << 44 | aff2 << 32 | (interrupt as u64) << 24 | aff1 << 16 | list
 }
 
-/// The values to write for the CPUs with these affinities (MPIDR_EL1; other bits are ignored), in this order: CPUs that
-/// follow one another and fit one write share it.
+/// The values to write for the CPUs with these affinities (MPIDR_EL1; other bits are ignored), in this order.
+/// Consecutive CPUs that fit one write share it.
 ///
 /// # Panics
-/// When `interrupt` is not below [`COUNT`].
+/// If `interrupt` is not below [`COUNT`].
 pub fn covering(cpus: impl IntoIterator<Item = u64>, interrupt: u8) -> impl Iterator<Item = u64> {
     assert!(interrupt < COUNT, "software-generated interrupts are 0 to 15");
     let mut cpus = cpus.into_iter().peekable();

@@ -26,7 +26,7 @@ impl Granule {
         }
     }
 
-    /// The two bits that stand for it, in TTL and in the range operand's TG; 0 is reserved.
+    /// Its encoding in TTL and in the range operand's TG; 0 is reserved.
     pub(super) const fn bits(self) -> u64 {
         match self {
             Granule::Size4K => 0b01,
@@ -45,10 +45,10 @@ impl Granule {
     }
 }
 
-/// The table level of the leaf that goes: a hint. A wrong one may invalidate nothing, so in doubt it is unknown.
+/// Table level of the invalidated leaf: a hint. A wrong level may invalidate nothing, so use `Unknown` in doubt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Not known, or leaves of several levels: always right.
+    /// Not known, or leaves of several levels: always correct.
     Unknown,
     /// Level 1: 1 GiB with 4 KiB granules.
     One,
@@ -86,7 +86,7 @@ pub enum Operand {
     All,
     /// `aside1`: one tag, global entries stay.
     Tag(Asid),
-    /// `vae1`: an address under a tag, and the upper-level entries on the way to it; global entries of the address too.
+    /// `vae1`: an address under a tag, with its upper-level entries; global entries of the address too.
     Page(Asid, u64, Level, Granule),
     /// `vale1`: the same, leaf only.
     Leaf(Asid, u64, Level, Granule),
@@ -136,11 +136,11 @@ impl Operand {
         Some(tag << 48 | ttl << 44 | (address >> 12 & VA_BITS))
     }
 
-    /// The same operation with the parts of a register value: what an emulator does with it. The form is that of
-    /// `self`. `None` for a TTL with a reserved granule; the granule of an unknown level is that of `self`, or 4 KiB.
+    /// The same operation with the fields of a register value, for emulators. The form is that of `self`. `None` for a
+    /// TTL with a reserved granule. The granule of an unknown level is that of `self`, or 4 KiB.
     pub const fn with_bits(self, bits: u64) -> Option<Operand> {
         let tag = Asid::from_bits((bits >> 48) as u16);
-        // VA[55] repeats upwards.
+        // The address is sign-extended from VA[55].
         let address = ((bits & VA_BITS) << 20) as i64 >> 8;
         let address = address as u64;
         let level = Level::from_bits(bits >> 44);

@@ -1,9 +1,8 @@
-//! TTBR0_EL1 and TTBR1_EL1: which top table, under which ASID.
+//! TTBR0_EL1 and TTBR1_EL1: top table and ASID.
 //!
-//! Layout (Arm ARM, TTBR0_EL1): ASID \[63:48\], BADDR \[47:1\], CnP \[0\]. The ASID in use is that of the register
-//! which TCR_EL1.A1 selects; here it is TTBR0's (A1 clear). CnP stays 0: it lets threads of one core share entries,
-//! which is wrong where an ASID means something else on each CPU (per-CPU tags; `Tags::are_alike_on_all_cpus` of the
-//! engine).
+//! Layout (Arm ARM, TTBR0_EL1): ASID \[63:48\], BADDR \[47:1\], CnP \[0\]. TCR_EL1.A1 selects the register whose ASID
+//! is in use; here it is TTBR0's (A1 clear). CnP stays 0: it lets threads of one core share entries, which is wrong if
+//! an ASID names different spaces on different CPUs (per-CPU tags; `Tags::are_alike_on_all_cpus` of the engine).
 
 use super::asid::Asid;
 
@@ -12,11 +11,11 @@ use super::asid::Asid;
 pub struct Ttbr(u64);
 
 impl Ttbr {
-    /// TCR_EL1.A1: the ASID is that of TTBR1_EL1. Must be clear for a value with an ASID to mean something in TTBR0.
+    /// TCR_EL1.A1: the ASID is that of TTBR1_EL1. Must be clear for the ASID in TTBR0 to take effect.
     pub const TCR_A1: u64 = 1 << 22;
 
-    /// `None` when `table`, the physical address of the top table, is not a multiple of 4 KiB or needs more than 48
-    /// bits: with 52-bit addresses bits \[51:48\] stand elsewhere, which is not encoded here.
+    /// `None` if `table`, the physical address of the top table, is not a multiple of 4 KiB or needs more than 48 bits.
+    /// With 52-bit addresses bits \[51:48\] are in another place, which is not encoded here.
     pub const fn new(table: u64, asid: Asid) -> Option<Ttbr> {
         if table & 0xFFF != 0 || table >> 48 != 0 {
             return None;

@@ -1,7 +1,7 @@
 //! SFENCE.VMA and SINVAL.VMA: which registers are named, and the instruction words.
 //!
-//! A register that holds 0 is not the same as `x0`: the one means address or tag 0, the other all of them. So operands
-//! are options here, and the encoder takes register numbers that it refuses to let be `x0`.
+//! A register that holds 0 differs from `x0`: the former means address or tag 0, the latter all of them. So operands
+//! are options here, and the encoder takes register numbers that cannot be `x0`.
 
 use super::satp::Asid;
 
@@ -10,7 +10,7 @@ use super::satp::Asid;
 pub enum Fence {
     /// Everything, global entries included.
     All,
-    /// Every entry under a tag but global ones; links of every level.
+    /// Every non-global entry under a tag, at every level.
     Tag(Asid),
     /// Leaf entries of an address under every tag, global ones included.
     Leaf(u64),
@@ -23,7 +23,7 @@ pub enum Fence {
 pub struct Register(u32);
 
 impl Register {
-    /// `None` for 0 (`x0`) and beyond 31.
+    /// `None` for 0 (`x0`) and above 31.
     pub const fn new(number: u32) -> Option<Register> {
         if number >= 1 && number <= 31 {
             Some(Register(number))
@@ -33,10 +33,10 @@ impl Register {
     }
 }
 
-/// SFENCE.W.INVAL: table writes before it come before later SINVAL.VMAs.
+/// SFENCE.W.INVAL: orders earlier table writes before later SINVAL.VMAs.
 pub const SFENCE_W_INVAL: u32 = 0x1800_0073;
 
-/// SFENCE.INVAL.IR: SINVAL.VMAs before it are complete.
+/// SFENCE.INVAL.IR: completes earlier SINVAL.VMAs.
 pub const SFENCE_INVAL_IR: u32 = 0x1810_0073;
 
 impl Fence {
@@ -50,7 +50,7 @@ impl Fence {
         }
     }
 
-    /// The word of SFENCE.VMA with the address in `rs1` and the tag in `rs2`, where it has them.
+    /// The word of SFENCE.VMA with the address in `rs1` and the tag in `rs2`, if it has them.
     pub const fn sfence_vma(self, rs1: Register, rs2: Register) -> u32 {
         self.word(0b0001001, rs1, rs2)
     }
@@ -78,7 +78,7 @@ mod tests {
         let width = AsidWidth::from_read_back(AsidWidth::probe(0));
         let asid = Asid::new(0x1234, width).expect("16 bits");
         let (a0, a1) = (Register::new(10).expect("a0"), Register::new(11).expect("a1"));
-        // As an assembler has them: sfence.vma; sfence.vma x0, a1; sfence.vma a0; sfence.vma a0, a1.
+        // Output of an assembler: sfence.vma; sfence.vma x0, a1; sfence.vma a0; sfence.vma a0, a1.
         assert_eq!(Fence::All.sfence_vma(a0, a1), 0x1200_0073);
         assert_eq!(Fence::Tag(asid).sfence_vma(a0, a1), 0x12B0_0073);
         assert_eq!(Fence::Leaf(0x1000).sfence_vma(a0, a1), 0x1205_0073);

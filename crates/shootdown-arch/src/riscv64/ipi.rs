@@ -1,4 +1,4 @@
-//! Interrupts to other harts: by the firmware (SBI IPI extension), or by a CLINT's registers where the kernel may reach
+//! Interrupts to other harts: by the firmware (SBI IPI extension), or by a CLINT's registers if the kernel can access
 //! them.
 
 use super::rfence::HartMask;

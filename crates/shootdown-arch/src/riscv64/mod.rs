@@ -1,9 +1,9 @@
 //! RISC-V: SFENCE.VMA and Svinval, the root register, and the firmware's interrupts and remote fences.
 //!
-//! Order on a real hart: `fence rw, rw` between table writes and the message to another hart; SFENCE.VMA itself orders
-//! the hart's own earlier table writes before its later walks. With Svinval: SFENCE.W.INVAL; SINVAL.VMA, many;
-//! SFENCE.INVAL.IR. A fence with an address covers leaf entries only: after freeing a table page use a form without
-//! one.
+//! Order on a real hart: `fence rw, rw` between table writes and the message to another hart. SFENCE.VMA itself orders
+//! the hart's own earlier table writes before its later walks. With Svinval: SFENCE.W.INVAL; any number of SINVAL.VMA;
+//! SFENCE.INVAL.IR. A fence with an address covers only leaf entries: after freeing a page-table page use a form
+//! without one.
 
 pub mod fence;
 pub mod ipi;

@@ -17,13 +17,14 @@ pub struct HartMask {
 }
 
 impl HartMask {
-    /// Every hart, whatever their numbers.
+    /// Every hart.
     pub const ALL: HartMask = HartMask {
         mask: 0,
         base: u64::MAX,
     };
 
-    /// Masks for harts in rising order: as few as cover them when each begins at the first hart not covered before.
+    /// Masks for harts in ascending order: the fewest that cover them if each begins at the first hart not covered
+    /// before.
     pub fn covering(harts: impl IntoIterator<Item = u64>) -> impl Iterator<Item = HartMask> {
         let mut harts = harts.into_iter().peekable();
         core::iter::from_fn(move || {
@@ -48,18 +49,17 @@ impl HartMask {
 pub struct RemoteFence {
     /// The harts to fence.
     pub harts: HartMask,
-    /// What, from this address on; with [`Fence::All`] and [`Fence::Tag`] everything.
+    /// The fence, from this address; with [`Fence::All`] and [`Fence::Tag`] everything.
     pub fence: Fence,
-    /// Bytes from the address, of which every page is fenced that they touch, at least one; not used where there is no
-    /// address.
+    /// Bytes from the address. Every page that they touch is fenced, at least one. Not used without an address.
     pub bytes: u64,
 }
 
 impl RemoteFence {
-    /// a0 to a4 and the function number for a6: mask, base, first byte, bytes, tag. The tag is 0 where the function
-    /// takes none. Everything is asked for as all bytes, which every firmware takes for "no address". A range goes out
-    /// as whole pages: firmware steps from the first byte page by page for as long as bytes are left, which from the
-    /// middle of a page misses the last one, and of 0 bytes all (OpenSBI `lib/sbi/sbi_tlb.c`).
+    /// a0 to a4 and the function number for a6: mask, base, first byte, bytes, tag. The tag is 0 if the function takes
+    /// none. "Everything" is encoded as all bytes, which every firmware takes for "no address". A range is sent as
+    /// whole pages. Firmware steps from the first byte page by page while bytes are left. From the middle of a page
+    /// that misses the last page, and with 0 bytes it misses all of them (OpenSBI `lib/sbi/sbi_tlb.c`).
     pub const fn arguments(self) -> ([u64; 5], u64) {
         let (start, size) = match self.fence {
             Fence::All | Fence::Tag(_) => (0, u64::MAX),
@@ -73,7 +73,7 @@ impl RemoteFence {
     }
 }
 
-/// First byte and size of the pages that `bytes` from `address` on touch, at least one; everything where that is beyond
+/// First byte and size of the pages that `bytes` from `address` touch, at least one. Everything if that extends beyond
 /// the last address.
 const fn whole_pages(address: u64, bytes: u64) -> (u64, u64) {
     let start = address & !(PAGE - 1);

@@ -1,9 +1,9 @@
 //! The root register: mode, address-space identifier, page number of the top table.
 //!
-//! Layout on RV64 (privileged specification, "satp"): MODE \[63:60\], ASID \[59:44\], PPN \[43:0\]. Writing it orders
-//! nothing and flushes nothing: a tag that had another owner needs an SFENCE.VMA before it is used (regression 18).
+//! Layout on RV64 (privileged specification, "satp"): MODE \[63:60\], ASID \[59:44\], PPN \[43:0\]. A write orders
+//! nothing and flushes nothing: a reused tag needs an SFENCE.VMA before it is loaded (regression 18).
 
-/// Which tables.
+/// The translation mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Three levels, 39 bits.
@@ -23,7 +23,7 @@ impl Mode {
         }
     }
 
-    /// That of a value of satp; `None` for Bare, and for modes that are not known here.
+    /// The mode of a value of satp; `None` for Bare, and for unknown modes.
     pub const fn of(satp: u64) -> Option<Mode> {
         match satp >> 60 {
             8 => Some(Mode::Sv39),
@@ -34,7 +34,7 @@ impl Mode {
     }
 }
 
-/// How many bits of an ASID are implemented, 0 to 16. Harts may differ: use the narrowest.
+/// Number of implemented ASID bits, 0 to 16. Harts may differ: use the narrowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AsidWidth(u32);
 
@@ -42,15 +42,16 @@ impl AsidWidth {
     /// The ASID field with every bit set.
     const FIELD: u64 = 0xFFFF << 44;
 
-    /// What to write to find out: `satp`, which is loaded, with every bit of its ASID set. Write it, read it back,
-    /// write `satp` again and flush everything, with interrupts off and nothing but global entries needed meanwhile.
-    /// Mode and table stay: what other bits do in mode Bare is not specified, for translation either (privileged
-    /// specification, "satp"), so `satp` must be in a mode with tables.
+    /// The value that detects the width: the loaded `satp`, with every bit of its ASID set. Write it, read it back,
+    /// write `satp` again and flush everything. Keep interrupts off, and use only global entries meanwhile. Mode and
+    /// table stay the same. `satp` must be in a mode with tables: in mode Bare the effect of other bits is unspecified,
+    /// also for translation (privileged specification, "satp").
     pub const fn probe(satp: u64) -> u64 {
         satp | Self::FIELD
     }
 
-    /// From what satp read back. The implemented bits are the low ones; should there be a gap, what is below it counts.
+    /// The width, from the value that was read back. The implemented bits are the low ones; bits above a gap do not
+    /// count.
     pub const fn from_read_back(satp: u64) -> AsidWidth {
         AsidWidth(((satp >> 44) as u16).trailing_ones())
     }
@@ -65,7 +66,7 @@ impl AsidWidth {
         self.0
     }
 
-    /// How many ASIDs there are, 1 where none are implemented.
+    /// Number of ASIDs; 1 if none are implemented.
     pub const fn count(self) -> u32 {
         1 << self.0
     }
@@ -76,7 +77,7 @@ impl AsidWidth {
 pub struct Asid(u16);
 
 impl Asid {
-    /// `None` when `tag` needs more bits than are implemented: refused, never truncated (regression 12).
+    /// `None` if `tag` needs more bits than are implemented: refused, never truncated (regression 12).
     pub const fn new(tag: u16, width: AsidWidth) -> Option<Asid> {
         if (tag as u32) < width.count() {
             Some(Asid(tag))
@@ -96,7 +97,7 @@ impl Asid {
 pub struct Satp(u64);
 
 impl Satp {
-    /// `None` when `table`, the physical address of the top table, is not on a page or needs more than 56 bits.
+    /// `None` if `table`, the physical address of the top table, is not page-aligned or needs more than 56 bits.
     pub const fn new(mode: Mode, table: u64, asid: Asid) -> Option<Satp> {
         if table & 0xFFF != 0 || table >> 56 != 0 {
             return None;
@@ -109,7 +110,7 @@ impl Satp {
         self.0
     }
 
-    /// What a value of the register means; `None` where [`Mode::of`] knows no mode.
+    /// Decodes a value of the register; `None` if [`Mode::of`] does not know its mode.
     pub const fn decode(satp: u64) -> Option<Satp> {
         match Mode::of(satp) {
             Some(_) => Some(Satp(satp)),

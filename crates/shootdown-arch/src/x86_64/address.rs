@@ -1,6 +1,6 @@
 //! Canonical virtual addresses: all bits above the implemented ones repeat the highest implemented one.
 
-/// How many bits of a virtual address the processor translates.
+/// Number of virtual address bits that the processor translates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AddressWidth {
     /// Four table levels, 48 bits (CR4.LA57 clear).
@@ -30,12 +30,12 @@ impl AddressWidth {
     }
 }
 
-/// An address known to be canonical at the width it was made with.
+/// An address that is canonical at the width given at its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Canonical(u64);
 
 impl Canonical {
-    /// `None` when `address` is not canonical: instructions that take it would raise #GP, or flush nothing.
+    /// `None` if `address` is not canonical: instructions that take it would raise #GP, or flush nothing.
     pub const fn new(address: u64, width: AddressWidth) -> Option<Canonical> {
         if width.is_canonical(address) {
             Some(Canonical(address))
@@ -49,14 +49,14 @@ impl Canonical {
         self.0
     }
 
-    /// Whether the address lies in the upper half, whatever the width.
+    /// Whether the address is in the upper half, at either width.
     pub const fn is_upper_half(self) -> bool {
         self.0 >> 63 == 1
     }
 
     /// Whether `length` bytes from here stay in this half; 0 bytes do.
     pub(super) const fn holds(self, length: u64, width: AddressWidth) -> bool {
-        // Distance to the end of the half, which for the upper one is 2^64: `0 - address`, never 0.
+        // Distance to the end of the half. For the upper half that is 2^64: `0 - address`, never 0.
         let end: u64 = if self.is_upper_half() {
             0
         } else {
@@ -65,7 +65,7 @@ impl Canonical {
         length <= end.wrapping_sub(self.0)
     }
 
-    /// The address `offset` bytes up; the caller has checked [`holds`](Self::holds) for a range that contains it.
+    /// The address plus `offset` bytes. The caller has checked [`holds`](Self::holds) for a range that contains it.
     pub(super) const fn forward(self, offset: u64) -> Canonical {
         Canonical(self.0.wrapping_add(offset))
     }

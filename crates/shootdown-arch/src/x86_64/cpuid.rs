@@ -2,7 +2,7 @@
 //!
 //! Every function takes the registers of the leaf that its parameter names (`ebx_8000_0008`: EBX of leaf 8000_0008) and
 //! executes nothing. Sources: AMD APM vol. 3 appendix E, Intel SDM vol. 2 CPUID. A set bit is not enough: some parts
-//! announce what they must not use, see [`must_not_broadcast`] and [`must_not_tag`].
+//! report features that they must not use, see [`must_not_broadcast`] and [`must_not_tag`].
 
 use super::invlpgb::InvlpgbLimits;
 pub use super::invlpgb::NestedForm;
@@ -16,13 +16,14 @@ pub const fn has_invlpgb(ebx_8000_0008: u32) -> bool {
     bit(ebx_8000_0008, 3)
 }
 
-/// A guest may be allowed to execute INVLPGB and TLBSYNC (EDX bit 24); without its host's leave they raise #UD there.
+/// A guest may be allowed to execute INVLPGB and TLBSYNC (EDX bit 24). Without its host's permission they raise #UD
+/// there.
 pub const fn guest_may_have_invlpgb(edx_8000_000a: u32) -> bool {
     bit(edx_8000_000a, 24)
 }
 
 /// Translation cache extension (ECX bit 17), enabled by EFER bit 15: INVLPG, INVLPGB and INVPCID then drop only the
-/// upper-level entries on the way to the address, not all of them.
+/// upper-level entries for the address, not all of them.
 pub const fn has_translation_cache_extension(ecx_8000_0001: u32) -> bool {
     bit(ecx_8000_0001, 17)
 }
@@ -40,14 +41,14 @@ pub const fn has_invpcid(ebx_7: u32) -> bool {
     bit(ebx_7, 10)
 }
 
-/// Who made the processor: the vendor string of leaf 0 (EBX, EDX, ECX).
+/// The vendor, by the vendor string of leaf 0 (EBX, EDX, ECX).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Vendor {
     /// `AuthenticAMD`.
     Amd,
     /// `GenuineIntel`.
     Intel,
-    /// Anyone else.
+    /// Any other vendor.
     Other,
 }
 
@@ -67,7 +68,7 @@ impl Vendor {
     }
 }
 
-/// Family, model and stepping, with the extended fields added as both vendors prescribe.
+/// Family, model and stepping, with the extended fields added as both vendors specify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Signature {
     /// Family, such as 19h for Zen 3.
@@ -97,13 +98,13 @@ impl Signature {
     }
 }
 
-/// Why a processor must not use INVLPGB whatever CPUID announces; `None` when it may.
+/// Why a processor must not use INVLPGB even if CPUID reports it; `None` if it may.
 ///
 /// - AMD family 17h (Zen, Zen+, Zen 2): no part is documented to have the instruction, and some Zen 2 client parts
 ///   (seen on family 17h model 47h) set the bit and then fault (Linux change "x86/CPU/AMD: Disable INVLPGB on Zen2",
 ///   2025).
 ///
-/// The list errs towards interrupts, which are always right (C6).
+/// The list errs towards interrupts, which are always correct (C6).
 pub const fn must_not_broadcast(vendor: Vendor, signature: Signature) -> Option<&'static str> {
     match (vendor, signature.family) {
         (Vendor::Amd, 0x17) => Some("family 17h announces INVLPGB by mistake on some Zen 2 parts"),
@@ -111,11 +112,11 @@ pub const fn must_not_broadcast(vendor: Vendor, signature: Signature) -> Option<
     }
 }
 
-/// Why a processor must not use PCIDs; `None` when it may. `microcode` is the loaded revision.
+/// Why a processor must not use PCIDs; `None` if it may. `microcode` is the loaded revision.
 ///
 /// - Intel Alder Lake, Raptor Lake and Gracemont: INVLPG may leave global entries while PCIDs are on, until a microcode
 ///   update (Intel errata ADL063, RPL042; revisions as in Linux `arch/x86/mm/init.c`, `invlpg_miss_ids`). Only bare
-///   metal is affected: pass `guest` where CPUID announces a hypervisor.
+///   metal is affected: pass `guest` if CPUID reports a hypervisor.
 pub const fn must_not_tag(vendor: Vendor, signature: Signature, microcode: u32, guest: bool) -> Option<&'static str> {
     let fixed_in = match (vendor, signature.family, signature.model) {
         (Vendor::Intel, 6, 0x97) => 0x2E,
@@ -133,8 +134,8 @@ pub const fn must_not_tag(vendor: Vendor, signature: Signature, microcode: u32, 
     }
 }
 
-/// The limits to use INVLPGB under, `None` when it must not or cannot be used. Call once CPUID can be read; until then
-/// kernel code that has no choice uses [`InvlpgbLimits::UNREAD`].
+/// The limits for INVLPGB; `None` if it must not or cannot be used. Call once CPUID can be read. Earlier kernel code
+/// uses [`InvlpgbLimits::UNREAD`].
 pub const fn broadcast_limits(
     vendor: Vendor,
     signature: Signature,

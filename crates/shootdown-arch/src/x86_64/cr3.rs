@@ -1,4 +1,4 @@
-//! CR3 with process-context identifiers: which table root, under which tag, and whether the tag's entries stay.
+//! CR3 with process-context identifiers: table root, tag, and whether the tag's entries are kept.
 //!
 //! Layout with CR4.PCIDE = 1 (AMD APM vol. 2 and Intel SDM vol. 3, "process-context identifiers"): \[11:0\] PCID,
 //! \[51:12\] physical address of the top table, \[63\] in the written value: keep the entries under this PCID. Bit 63
@@ -12,10 +12,10 @@ impl Pcid {
     /// Width in bits.
     pub const BITS: u32 = 12;
 
-    /// The tag in use before tags are switched on (and the only one while CR4.PCIDE = 0): keep it for boot.
+    /// The tag in use before PCIDs are enabled (and the only one while CR4.PCIDE = 0): reserve it for boot.
     pub const BOOT: Pcid = Pcid(0);
 
-    /// `None` when `tag` needs more than 12 bits: a tag is refused, never truncated (regression 12).
+    /// `None` if `tag` needs more than 12 bits: a tag is refused, never truncated (regression 12).
     pub const fn new(tag: u16) -> Option<Pcid> {
         if tag >> Pcid::BITS == 0 { Some(Pcid(tag)) } else { None }
     }
@@ -30,17 +30,16 @@ impl Pcid {
     }
 }
 
-/// The two tags of a space with split user and kernel tables. They differ in bit 11 only, so one can be made from the
-/// other; an invalidation that names one MUST be repeated for the other (regression 30).
+/// The two tags of a space with split user and kernel tables. They differ only in bit 11, so either follows from the
+/// other. An invalidation that names one MUST be repeated for the other (regression 30).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PcidPair(Pcid);
 
 impl PcidPair {
-    /// The bit that tells the user half from the kernel half.
+    /// The bit that distinguishes the user half from the kernel half.
     pub const USER_BIT: u16 = 1 << 11;
 
-    /// The pair of the tags `kernel` and `kernel | USER_BIT`; `None` when `kernel` has bit 11 set or more bits than
-    /// fit.
+    /// The pair of the tags `kernel` and `kernel | USER_BIT`; `None` if `kernel` has bit 11 set or more bits than fit.
     pub const fn new(kernel: u16) -> Option<PcidPair> {
         if kernel < PcidPair::USER_BIT {
             Some(PcidPair(Pcid(kernel)))
@@ -86,7 +85,7 @@ impl Cr3 {
     pub const TABLE: u64 = 0x000F_FFFF_FFFF_F000;
 
     /// A load of the table at physical address `table` under `pcid` that flushes that tag's non-global entries. `None`
-    /// when the address is not page-aligned or needs more than 52 bits.
+    /// if the address is not page-aligned or needs more than 52 bits.
     pub const fn new(table: u64, pcid: Pcid) -> Option<Cr3> {
         if table & !Cr3::TABLE == 0 {
             Some(Cr3 {
@@ -99,7 +98,7 @@ impl Cr3 {
         }
     }
 
-    /// The same load with the tag's entries kept. Right only when they are known to be up to date.
+    /// The same load with the tag's entries kept. Correct only if they are known to be up to date.
     pub const fn keeping(self) -> Cr3 {
         Cr3 { keep: true, ..self }
     }
@@ -109,7 +108,7 @@ impl Cr3 {
         self.table | self.pcid.0 as u64 | if self.keep { Cr3::NOFLUSH } else { 0 }
     }
 
-    /// The load that a written value asks for; `None` when reserved bits are set, for which the processor raises #GP.
+    /// Decodes a written value; `None` if reserved bits are set, for which the processor raises #GP.
     pub const fn decode(bits: u64) -> Option<Cr3> {
         if bits & !(Cr3::NOFLUSH | Cr3::TABLE | 0xFFF) != 0 {
             return None;

@@ -1,4 +1,4 @@
-//! The interrupt command register of the local APIC: which CPU is sent what.
+//! The interrupt command register of the local APIC: destination and command.
 //!
 //! The low word is the same in both modes; the destination is an APIC id in \[31:24\] of a second register (xAPIC), or
 //! in \[63:32\] of the one model-specific register (x2APIC). Source: Intel SDM vol. 3, "Interrupt Command Register".
@@ -9,7 +9,7 @@ pub const MSR: u32 = 0x830;
 /// Bit of the low word: the command is still being sent (xAPIC only).
 pub const PENDING: u32 = 1 << 12;
 
-/// A low word: what is sent.
+/// A low word: the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Command(u32);
 
@@ -19,7 +19,7 @@ impl Command {
     /// A reset.
     pub const INIT: Command = Command(0b101 << 8 | ASSERT);
 
-    /// The interrupt `vector`, which must be one that the APIC takes: 16 and up.
+    /// The interrupt `vector`, which must be one that the APIC accepts: 16 or above.
     pub const fn interrupt(vector: u8) -> Option<Command> {
         if vector >= 16 {
             Some(Command(vector as u32 | ASSERT))
@@ -28,7 +28,7 @@ impl Command {
         }
     }
 
-    /// Begins execution at `page`, below 1 MiB, in real mode.
+    /// Starts execution at `page`, below 1 MiB, in real mode.
     pub const fn startup(page: u64) -> Option<Command> {
         if page & 0xFFF == 0 && page < 1 << 20 {
             Some(Command(0b110 << 8 | ASSERT | (page >> 12) as u32))
@@ -42,12 +42,12 @@ impl Command {
         self.0
     }
 
-    /// The second word in xAPIC mode; `None` for an id that needs x2APIC mode, or stands for all (FFh).
+    /// The second word in xAPIC mode; `None` for an id that needs x2APIC mode, and for the broadcast id (FFh).
     pub const fn high(apic_id: u32) -> Option<u32> {
         if apic_id < 0xFF { Some(apic_id << 24) } else { None }
     }
 
-    /// The whole register in x2APIC mode; `None` for the id that stands for all.
+    /// The whole register in x2APIC mode; `None` for the broadcast id.
     pub const fn x2apic(self, apic_id: u32) -> Option<u64> {
         if apic_id < u32::MAX {
             Some((apic_id as u64) << 32 | self.0 as u64)
@@ -57,7 +57,8 @@ impl Command {
     }
 }
 
-/// Level asserted: set for everything but the de-assertion of INIT, which no processor of this architecture needs.
+/// Level asserted: set for every command except the de-assertion of INIT, which no processor of this architecture
+/// needs.
 const ASSERT: u32 = 1 << 14;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 //! | EDX | \[15:0\] ASID (0 for the host), \[27:16\] PCID |
 //!
 //! Two rules hold for every operand built here. The ASID is always valid and 0: otherwise the instruction would reach
-//! the translations of every guest. And a page count is made only by [`InvlpgbLimits`], so it is at least 1 and at most
-//! what CPUID allows; the encoder alone subtracts one (regression 26).
+//! the translations of every guest. A page count is created only by [`InvlpgbLimits`], so it is at least 1 and at most
+//! what CPUID allows; only the encoder subtracts one (regression 26).
 //!
 //! INVLPGB is asynchronous and weakly ordered. TLBSYNC waits for the INVLPGBs *of the CPU that executes it*, so the
 //! issuer must not migrate in between. A PCID other than 0 while CR4.PCIDE = 0 raises #GP.
@@ -61,7 +61,7 @@ impl Stride {
 pub struct NestedForm(());
 
 impl NestedForm {
-    /// `None` when the processor does not announce it.
+    /// `None` if the processor does not report it.
     pub const fn from_cpuid(ebx_8000_0008: u32) -> Option<NestedForm> {
         if ebx_8000_0008 >> 21 & 1 == 1 {
             Some(NestedForm(()))
@@ -71,14 +71,14 @@ impl NestedForm {
     }
 }
 
-/// How many pages one INVLPGB may name, on this processor.
+/// Most pages that one INVLPGB may name on this processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InvlpgbLimits {
     max: NonZeroU32,
 }
 
 impl InvlpgbLimits {
-    /// What holds before CPUID was read: one page. It is right on every processor, and never 0, which would make a
+    /// The limit before CPUID is read: one page. It is correct on every processor, and never 0, which would make a
     /// splitting loop endless (regression 4).
     pub const UNREAD: InvlpgbLimits = InvlpgbLimits { max: NonZeroU32::MIN };
 
@@ -161,7 +161,7 @@ pub enum RangeError {
     },
 }
 
-/// Pages that one INVLPGB can name on the processor whose limits made it.
+/// Pages for one INVLPGB, within the limits of the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pages {
     address: Canonical,
@@ -237,7 +237,8 @@ impl Invlpgb {
         nested: false,
     };
 
-    /// The non-global translations of some pages under one tag, with the paging-structure entries on the way to them.
+    /// The non-global translations of some pages under one tag, with the paging-structure-cache entries for these
+    /// pages.
     pub const fn pages(pages: Pages, tag: Pcid) -> PageInvlpgb {
         PageInvlpgb(Invlpgb {
             pages: Some(pages),
@@ -276,32 +277,32 @@ impl Invlpgb {
         }
     }
 
-    /// Also the nested (second-stage) translations of the host; needs the feature that [`NestedForm`] stands for.
+    /// Also the nested (second-stage) translations of the host; needs the feature that [`NestedForm`] proves.
     pub const fn with_nested(self, _proof: NestedForm) -> Invlpgb {
         Invlpgb { nested: true, ..self }
     }
 
-    /// The pages named, `None` when whole tags go.
+    /// The pages named; `None` if whole tags are invalidated.
     pub const fn page_range(self) -> Option<Pages> {
         self.pages
     }
 
-    /// The tag named, `None` for every tag.
+    /// The tag named; `None` for every tag.
     pub const fn tag(self) -> Option<Pcid> {
         self.tag
     }
 
-    /// Whether global translations go too.
+    /// Whether global translations are included.
     pub const fn includes_global(self) -> bool {
         self.global
     }
 
-    /// Whether only leaves need go. True only when pages are named.
+    /// Whether only leaves must be invalidated. True only if pages are named.
     pub const fn is_leaf_only(self) -> bool {
         self.leaf_only
     }
 
-    /// Whether nested translations go too.
+    /// Whether nested translations are included.
     pub const fn includes_nested(self) -> bool {
         self.nested
     }
@@ -333,7 +334,7 @@ impl Invlpgb {
         Operands { rax, ecx, edx }
     }
 
-    /// What the registers ask for: for an emulation in a #UD handler, on behalf of a processor with `limits`.
+    /// Decodes register values, for an emulation in a #UD handler of a processor with `limits`.
     ///
     /// Fields that the instruction ignores (count and address without address valid, PCID without PCID valid) are
     /// ignored. "Final translation only" without an address is dropped: that flushes more, never less (C6).
@@ -376,13 +377,13 @@ impl Invlpgb {
     }
 }
 
-/// An INVLPGB that names pages; only such a one can be limited to leaves.
+/// An INVLPGB that names pages; only this form can be limited to leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct PageInvlpgb(Invlpgb);
 
 impl PageInvlpgb {
-    /// Only leaf translations: upper levels may stay. Wrong when a table page is about to be freed (C3).
+    /// Only leaf translations: upper levels may stay. Wrong if a page-table page is about to be freed (C3).
     pub const fn leaf_only(self) -> PageInvlpgb {
         PageInvlpgb(Invlpgb {
             leaf_only: true,
@@ -428,11 +429,11 @@ pub struct Operands {
 pub enum DecodeError {
     /// A reserved bit is set in RAX \[11:6\], ECX \[30:16\] or EDX \[31:28\].
     ReservedBits,
-    /// ASID valid is clear: on a real host this would flush every guest too, which is never meant.
+    /// ASID valid is clear: on a real host this would flush every guest too, which is never intended.
     EveryGuest,
     /// An ASID other than the host's.
     GuestAsid(u16),
-    /// The pages named are impossible. That an over-large count raises #GP on hardware is unconfirmed.
+    /// Impossible pages. It is unconfirmed that a count above the limit raises #GP on hardware.
     Range(RangeError),
 }
 

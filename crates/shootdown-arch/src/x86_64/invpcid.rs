@@ -9,8 +9,8 @@ use super::cr3::Pcid;
 /// One invalidation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Invpcid {
-    /// Type 0: the translation of one address under one tag, global entries not included, with the paging-structure
-    /// entries on the way to it.
+    /// Type 0: the translation of one address under one tag, except global entries, with the paging-structure-cache
+    /// entries for it.
     Address {
         /// The tag.
         pcid: Pcid,
@@ -25,7 +25,7 @@ pub enum Invpcid {
     NonGlobal,
 }
 
-/// The descriptor as it must lie in memory: low quadword, then high quadword.
+/// The descriptor in its memory layout: low quadword, then high quadword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C, align(16))]
 pub struct Descriptor(pub [u64; 2]);
@@ -52,7 +52,7 @@ impl Invpcid {
         }
     }
 
-    /// The descriptor, for the memory operand. Fields that the type ignores are zero.
+    /// The descriptor, for the memory operand. Fields that the type ignores are 0.
     pub const fn descriptor(self) -> Descriptor {
         Descriptor(match self {
             Invpcid::Address { pcid, address } => [pcid.get() as u64, address.get()],
@@ -61,10 +61,11 @@ impl Invpcid {
         })
     }
 
-    /// What the operands ask for.
+    /// Decodes the operands.
     ///
     /// # Errors
-    /// What the processor would raise #GP for, CR4.PCIDE aside (while it is 0, a tag other than 0 is refused too).
+    /// Operands for which the processor would raise #GP. CR4.PCIDE is not considered (while it is 0, a tag other than 0
+    /// is refused too).
     pub const fn decode(kind: u64, descriptor: Descriptor, width: AddressWidth) -> Result<Invpcid, Refused> {
         let [low, address] = descriptor.0;
         if kind > 3 {

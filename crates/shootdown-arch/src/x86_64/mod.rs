@@ -1,4 +1,4 @@
-//! x86-64: INVLPGB and TLBSYNC, INVPCID, CR3, the interrupt command register, and the CPUID bits that announce them.
+//! x86-64: INVLPGB and TLBSYNC, INVPCID, CR3, the interrupt command register, and their CPUID bits.
 
 pub mod address;
 pub mod cpuid;

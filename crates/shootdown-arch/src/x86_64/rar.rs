@@ -1,36 +1,36 @@
 //! Remote Action Request (RAR): invalidation on other processors, by a table in memory and a message of the interrupt
 //! controller.
 //!
-//! All CPUs share one table of payloads; each has an *action vector*, one byte per payload. A requester fills a
-//! payload, marks its byte at each CPU concerned, and sends those CPUs a message with [`DELIVERY_MODE`]. Their
-//! microcode carries the payload out and takes the mark away. Who marks, and who waits, is `shootdown::Rar`.
+//! All CPUs share one table of payloads. Each has an *action vector*, one byte per payload. A requester fills a
+//! payload, marks its byte at each target, and sends the targets a message with [`DELIVERY_MODE`]. Their microcode
+//! carries the payload out and clears the mark. `shootdown::Rar` sets the marks and waits.
 //!
 //! Sources: Intel, Remote Action Request white paper, document 341431; the Linux series "Intel RAR TLB invalidation",
-//! version 4 of 2025-06-19, for MSR numbers, fields and the two facts that decide how it can be used: the form with an
-//! address leaves global entries, and no form names an address under every tag. That series was not merged: its author
-//! saw processors report success with translations still there. Nothing here has run on a processor.
+//! version 4 of 2025-06-19. The series gives MSR numbers, fields and the two facts that limit its use: the form with an
+//! address leaves global entries, and no form names an address under every tag. It was not merged: its author saw
+//! processors report success with translations still present. Nothing here has run on a processor.
 
 use super::address::{AddressWidth, Canonical};
 use super::cr3::Pcid;
 
-/// MSR that enables it: [`CTRL_ENABLE`], [`CTRL_IGNORE_IF`].
+/// MSR that enables remote actions: [`CTRL_ENABLE`], [`CTRL_IGNORE_IF`].
 pub const IA32_RAR_CTRL: u32 = 0xED;
 /// MSR with the physical address of this CPU's action vector, 64 bytes, aligned to 64.
 pub const IA32_RAR_ACT_VEC: u32 = 0xEE;
 /// MSR with the physical address of the payload table, aligned to 4096.
 pub const IA32_RAR_PAYLOAD_BASE: u32 = 0xEF;
-/// MSR that tells how many payloads there are: [`payloads`].
+/// MSR with the number of payloads: [`payloads`].
 pub const IA32_RAR_INFO: u32 = 0xF0;
 
 /// Bit of [`IA32_RAR_CTRL`]: requests are carried out.
 pub const CTRL_ENABLE: u64 = 1 << 31;
-/// Bit of [`IA32_RAR_CTRL`]: also while interrupts are masked. Without it a CPU that waits with interrupts off for one
-/// that does the same waits for ever.
+/// Bit of [`IA32_RAR_CTRL`]: also while interrupts are masked. Without it, two CPUs that wait for each other with
+/// interrupts off wait forever.
 pub const CTRL_IGNORE_IF: u64 = 1 << 30;
 
 /// Delivery mode of the message, bits \[10:8\] of the interrupt command register.
 pub const DELIVERY_MODE: u64 = 0b011 << 8;
-/// The vector that goes with it; it is fixed.
+/// The vector of the message; it is fixed.
 pub const VECTOR: u8 = 0xE0;
 
 /// Most payloads of a table, and bytes of an action vector.
@@ -43,14 +43,14 @@ pub const fn is_available(core_capabilities: u64) -> bool {
     core_capabilities >> 1 & 1 == 1
 }
 
-/// Payloads that the processor looks at, from [`IA32_RAR_INFO`]: bits \[63:32\] hold the number of the last. At most
-/// [`MOST_PAYLOADS`], whatever it says.
+/// Number of payloads that the processor reads, from [`IA32_RAR_INFO`]: bits \[63:32\] hold the number of the last.
+/// Clamped to [`MOST_PAYLOADS`].
 pub const fn payloads(info: u64) -> usize {
     let last = (info >> 32) as usize;
     if last < MOST_PAYLOADS { last + 1 } else { MOST_PAYLOADS }
 }
 
-/// How large the pages of [`Payload::Pages`] are.
+/// Page size of [`Payload::Pages`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PageSize {
     /// 4 KiB.
@@ -61,19 +61,19 @@ pub enum PageSize {
     Size1G,
 }
 
-/// One invalidation, of the type that works as INVPCID does.
+/// One invalidation, of the payload type that matches INVPCID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payload {
-    /// Translations of some pages under one tag, global ones not included, with the paging-structure entries on the way
-    /// to them.
+    /// Translations of some pages under one tag, except global ones, with the paging-structure-cache entries for these
+    /// pages.
     Pages {
         /// The tag.
         pcid: Pcid,
         /// The first page.
         address: Canonical,
-        /// How large each is.
+        /// Page size.
         size: PageSize,
-        /// How many, from 1.
+        /// Number of pages, from 1.
         count: PageCount,
     },
     /// Every non-global entry under one tag.
@@ -108,7 +108,7 @@ impl PageCount {
 const TYPE_INVPCID: u64 = 2;
 
 impl Payload {
-    /// The first four quadwords of the 64 bytes of a payload; the others are not looked at.
+    /// The first four quadwords of the 64 bytes of a payload; the others are ignored.
     ///
     /// \[7:0\] for software, \[15:8\] type, \[34:32\] subtype, \[36:35\] page size, \[42:37\] pages; the second
     /// quadword is zero, the third holds the PCID, the fourth the address.
@@ -132,8 +132,8 @@ impl Payload {
         ]
     }
 
-    /// What the words of a payload ask for; `None` where the microcode refuses: another type, a reserved bit, no pages,
-    /// an address that is not canonical. For emulations.
+    /// Decodes the words of a payload, for emulations. `None` if the microcode refuses them: another type, a reserved
+    /// bit, no pages, or a non-canonical address.
     pub fn decode(words: [u64; 4], width: AddressWidth) -> Option<Payload> {
         let [first, second, third, address] = words;
         let known = first >> 8 & 0xFF_FFFF == TYPE_INVPCID && first >> 43 == 0 && second == 0;

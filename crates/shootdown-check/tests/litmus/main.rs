@@ -1,7 +1,6 @@
-//! Conformance of the machine that races are explored on: on each instruction set what is forbidden never comes out,
-//! and what is allowed does. The verdicts are those of the Armv8 and RVWMO models, and of x86-TSO; those of walkers and
-//! invalidations are the specification's. `cargo test -p shootdown-check --test litmus -- --nocapture` prints the
-//! table.
+//! Conformance of the exploring machine: on each instruction set forbidden outcomes never occur, and allowed ones do.
+//! The verdicts are those of the Armv8 and RVWMO models, and of x86-TSO; those of walkers and invalidations are the
+//! specification's. `cargo test -p shootdown-check --test litmus -- --nocapture` prints the table.
 
 mod memory;
 mod translation;
@@ -9,18 +8,18 @@ mod translation;
 use shootdown_check::Architecture;
 use shootdown_check::litmus::{Do, Outcome, Program, outcomes};
 
-/// The word of data that comes first, and the others.
+/// The first data word, and the others.
 const X: usize = 0;
 const Y: usize = 1;
 const Z: usize = 2;
 
-/// Whether an outcome is one of the kind that the shape is about.
+/// Whether an outcome is the one that the shape tests for.
 type About = fn(&Outcome) -> bool;
 
-/// By instruction set, x86, Arm, RISC-V: whether it may come out.
+/// Whether it may occur on x86, Arm, RISC-V.
 type May = [bool; 3];
 
-/// Its name, what is done, what it is about, and where that may come out.
+/// Name, program, the outcome tested for, and where it may occur.
 type Shape = (&'static str, Program, About, May);
 
 const NEVER: May = [false; 3];

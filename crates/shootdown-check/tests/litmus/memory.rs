@@ -1,4 +1,4 @@
-//! Loads, stores, barriers and interrupts: the shapes of the literature, by their names there.
+//! Loads, stores, barriers and interrupts: the shapes of the literature, under their usual names.
 
 use crate::{ALWAYS, NEVER, Shape, WEAK, X, Y, Z, of};
 use shootdown_check::litmus::{Do::*, Outcome, Program};
@@ -13,7 +13,7 @@ fn passed(outcome: &Outcome) -> bool {
     outcome.registers[1] == [1, 0]
 }
 
-/// Both have read 0.
+/// Both CPUs have read 0.
 fn both_missed(outcome: &Outcome) -> bool {
     outcome.registers[..2]
         .iter()

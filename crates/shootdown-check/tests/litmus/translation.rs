@@ -1,5 +1,5 @@
-//! Page-table writes, walkers and invalidations, as the specification has them. The CPU that unmaps says so in X, as by
-//! giving the frame to somebody; another has seen it, and uses the page.
+//! Page-table writes, walkers and invalidations, as specified. The CPU that unmaps sets X, as if it freed the frame.
+//! Another CPU that has seen X uses the page.
 
 use crate::{ALWAYS, ARM, NEVER, Shape, X, Y, of};
 use shootdown_check::litmus::{Do, Do::*, ENTRY, Outcome, Program, TAG};
@@ -7,17 +7,17 @@ use shootdown_check::litmus::{Do, Do::*, ENTRY, Outcome, Program, TAG};
 /// The other CPU.
 const OTHER_USES: &[Do] = &[Sees(X, 1), Uses];
 
-/// Somebody could use the page.
+/// A CPU could use the page.
 fn is_stale(outcome: &Outcome) -> bool {
     outcome.registers.iter().any(|registers| registers.last() == Some(&1))
 }
 
-/// The same, though the one that unmaps had not seen that the other was there.
+/// The same, although the unmapping CPU had not seen the other one.
 fn is_stale_unseen(outcome: &Outcome) -> bool {
     outcome.registers[0] == [0] && is_stale(outcome)
 }
 
-/// Each has missed the other.
+/// Each CPU has missed the other.
 fn both_missed(outcome: &Outcome) -> bool {
     outcome.registers == [[0], [1]]
 }

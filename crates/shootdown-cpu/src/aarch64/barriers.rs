@@ -4,8 +4,8 @@ use super::instructions::{dsb_ish, dsb_ishst, dsb_sy};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use shootdown::Facade;
 
-/// The processor's atomics and barriers. A full barrier is DMB ISH; where a table walk, a TLBI or the interrupt
-/// controller must be ordered it is a DSB, because a DMB orders memory accesses only.
+/// The processor's atomics and barriers. A full barrier is DMB ISH. Where a table walk, a TLBI or the interrupt
+/// controller must be ordered it is a DSB, because a DMB orders only memory accesses.
 #[derive(Debug, Clone, Copy)]
 pub struct BareMetal;
 

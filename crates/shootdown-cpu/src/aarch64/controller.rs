@@ -3,32 +3,32 @@
 use super::instructions::{isb, read_iar1, read_mpidr, write_eoir1, write_sgi1r};
 use shootdown_arch::aarch64::sgi;
 
-/// How the controller knows a CPU: the affinity fields of its MPIDR_EL1.
+/// How the controller identifies a CPU: the affinity fields of its MPIDR_EL1.
 pub type ControllerId = u64;
 
-/// The CPU interface of a GICv3. Setting it up is the kernel's: on each CPU wake the redistributor, put the interrupt
-/// into group 1 and enable it there, ICC_SRE_EL1, ICC_PMR_EL1, ICC_IGRPEN1_EL1.
+/// The CPU interface of a GICv3. The kernel sets it up: on each CPU wake the redistributor, put the interrupt into
+/// group 1 and enable it there, and set ICC_SRE_EL1, ICC_PMR_EL1 and ICC_IGRPEN1_EL1.
 #[derive(Debug, Clone, Copy)]
 pub struct Controller;
 
 impl Controller {
-    /// What the controller calls this CPU.
+    /// The controller's id of this CPU.
     #[inline]
     pub fn this_cpu(&self) -> ControllerId {
         read_mpidr() & sgi::AFFINITY
     }
 
-    /// Raises software-generated interrupt `interrupt` (0 to 15) on `cpus`. Earlier stores are seen by the handlers if
+    /// Raises software-generated interrupt `interrupt` (0 to 15) on `cpus`. The handlers see earlier stores if
     /// `BareMetal::before_ipi` was called, as the engine does.
     #[inline]
     pub fn send(&self, cpus: impl IntoIterator<Item = ControllerId>, interrupt: u8) {
         sgi::covering(cpus, interrupt).for_each(write_sgi1r);
-        // The write takes effect now, and not when something else synchronises.
+        // The write takes effect now, not at a later synchronising event.
         isb();
     }
 
-    /// Acknowledges the most urgent interrupt here; returns its number, 1020 to 1023 when there is none. Before
-    /// `Engine::on_ipi`, which has the barrier that this needs.
+    /// Acknowledges the most urgent interrupt of this CPU. Returns its number, or 1020 to 1023 if there is none. Call
+    /// it before `Engine::on_ipi`, which has the barrier that this needs.
     #[inline]
     pub fn acknowledge(&self) -> u32 {
         (read_iar1() & 0xFF_FFFF) as u32

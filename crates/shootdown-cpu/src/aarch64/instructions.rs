@@ -1,21 +1,21 @@
 //! The instructions, one function each.
 
 instructions! { "aarch64":
-    /// Stores before it are seen by every walker of the inner-shareable domain before any TLBI after it.
+    /// Makes earlier stores visible to every walker of the inner-shareable domain before any later TLBI.
     run dsb_ishst = "dsb ishst";
-    /// Accesses, walks and TLBIs before it are complete in the inner-shareable domain.
+    /// Completes earlier accesses, walks and TLBIs in the inner-shareable domain.
     run dsb_ish = "dsb ish";
-    /// Local TLBIs, and walks by this CPU, are complete.
+    /// Completes local TLBIs, and walks by this CPU.
     run dsb_nsh = "dsb nsh";
-    /// Everything before it is complete, the read of an acknowledge register included.
+    /// Completes everything before it, including the read of an acknowledge register.
     run dsb_sy = "dsb sy";
-    /// What comes after is fetched anew, and sees changed system registers.
+    /// Later instructions are fetched again, and see changed system registers.
     run isb = "isb";
-    /// Gives way to another thread of the core, or to another CPU of an emulator.
+    /// Yields to another thread of the core, or to another CPU of an emulator.
     run yield_ = "yield";
-    /// Everything, here.
+    /// Invalidates everything on this CPU.
     run tlbi_vmalle1 = "tlbi vmalle1";
-    /// Everything, everywhere.
+    /// Invalidates everything on all CPUs.
     run tlbi_vmalle1is = "tlbi vmalle1is";
     write tlbi_aside1 = "tlbi aside1, {}";
     write tlbi_aside1is = "tlbi aside1is, {}";
@@ -25,7 +25,7 @@ instructions! { "aarch64":
     write tlbi_vale1is = "tlbi vale1is, {}";
     write tlbi_vaae1is = "tlbi vaae1is, {}";
     write tlbi_vaale1 = "tlbi vaale1, {}";
-    // By number: an assembler knows the names only for processors that have them.
+    // By number: assemblers accept the names only for processors that have them.
     /// TLBI RVAE1IS.
     write tlbi_rvae1is = "sys #0, c8, c2, #1, {}";
     /// TLBI RVALE1IS.

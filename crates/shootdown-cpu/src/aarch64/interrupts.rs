@@ -25,7 +25,7 @@ pub fn interrupts_are_off() -> bool {
     read_daif() & MASKED != 0
 }
 
-/// A turn of a loop that waits (YIELD).
+/// One iteration of a wait loop (YIELD).
 #[inline]
 pub fn relax() {
     yield_();

@@ -7,7 +7,7 @@ use shootdown_arch::aarch64::identification::{self, Midr, Workarounds};
 use shootdown_arch::aarch64::range::{Cover, MOST_GRANULES, Step};
 use shootdown_arch::aarch64::{Asid, AsidWidth, Granule, Level, Operand, Ttbr};
 
-/// What the processors of this machine have, and what is done with it. 4 KiB granules, the ASID in TTBR0_EL1
+/// The features of the processors of this machine, and which are used. 4 KiB granules, the ASID in TTBR0_EL1
 /// (TCR_EL1.A1 clear), physical addresses of at most 48 bits, CnP off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processor {
@@ -23,13 +23,12 @@ pub struct Processor {
 const TCR_DS: u64 = 1 << 59;
 
 impl Processor {
-    /// Reads what this CPU has. `kernel_root` is the one that the engine is given: it maps nothing under an ASID, so
-    /// that it can be loaded while entries under one are invalidated. On machines with different CPUs call it on each,
-    /// and use what they have [in common](Self::common_with).
+    /// Detects the features of this CPU. `kernel_root` is the one that the engine has: it maps nothing under an ASID,
+    /// so it can be loaded while entries under one are invalidated. On machines with different CPUs call it on each,
+    /// and use the features [in common](Self::common_with).
     ///
     /// # Panics
-    /// When ID_AA64MMFR0_EL1 announces a width of ASIDs that is reserved, or TCR_EL1.A1 says that the ASID of TTBR1_EL1
-    /// is the one in use.
+    /// If ID_AA64MMFR0_EL1 reports a reserved ASID width, or if TCR_EL1.A1 selects the ASID of TTBR1_EL1.
     pub fn discover(kernel_root: Root) -> Processor {
         let (tcr, mmfr0) = (read_tcr(), read_mmfr0());
         assert!(
@@ -46,7 +45,7 @@ impl Processor {
         }
     }
 
-    /// What both have, and the workarounds of either.
+    /// The features of both, and the workarounds of either.
     pub fn common_with(self, other: Processor) -> Processor {
         Processor {
             asids: self.asids.min(other.asids),
@@ -56,12 +55,12 @@ impl Processor {
         }
     }
 
-    /// One past the last tag: for the engine's `tag_limit`. 256, or 65,536 where 16 bits are in use (TCR_EL1.AS).
+    /// One past the last tag, for the engine's `tag_limit`: 256, or 65,536 if 16 bits are in use (TCR_EL1.AS).
     pub fn tag_limit(&self) -> u32 {
         self.asids.count()
     }
 
-    /// What the engine needs to know of this processor.
+    /// The machine description for the engine.
     pub fn machine(&self) -> Machine {
         Machine {
             tag_limit: self.tag_limit(),
@@ -70,13 +69,13 @@ impl Processor {
         }
     }
 
-    /// Switches on, on this CPU, what is used: nothing, here.
+    /// Enables what is used on this CPU: nothing on this architecture.
     ///
     /// # Safety
-    /// None is needed; it is on other instruction sets.
+    /// No requirement; other instruction sets have some.
     pub unsafe fn enable(&self) {}
 
-    /// What the engine must do differently on this processor.
+    /// The errata that the engine must work around on this processor.
     pub fn errata(&self) -> Errata {
         Errata {
             never_broadcast: self.workarounds.never_broadcast,
@@ -85,7 +84,7 @@ impl Processor {
         }
     }
 
-    /// Whether a user page that loses the right to execute needs break before make (Cortex-A715 2645198): the kernel
+    /// Whether a user page that loses execute permission needs break before make (Cortex-A715 2645198): the kernel
     /// clears the entry, flushes, and then stores the new one.
     pub fn must_break_to_lose_execution(&self) -> bool {
         self.workarounds.break_to_lose_execution
@@ -120,22 +119,22 @@ impl Processor {
         isb();
     }
 
-    /// Loads `root` under `tag`, as the hook `load_root` must.
+    /// Loads `root` under `tag`, as the hook `load_root` requires.
     ///
-    /// Without `keep`, the kernel's root stands in while the tag's entries go: between TLBI and the load the processor
-    /// cannot walk under the tag. With `keep`, a DSB follows the load: an ISB does not wait for walks by the root
-    /// before, whose tables may be freed next.
+    /// Without `keep`, the kernel's root is loaded while the tag's entries are invalidated: between TLBI and the load
+    /// the processor cannot walk under the tag. With `keep`, a DSB follows the load: an ISB does not wait for walks by
+    /// the previous root, whose tables may be freed next.
     ///
     /// # Safety
-    /// The code that runs, its stack and data are mapped by `root`, or by TTBR1_EL1, as they are now; the tables stay
-    /// until another root is loaded. Interrupts are off.
+    /// `root` or TTBR1_EL1 maps the running code, its stack and data as they are now. The tables stay until another
+    /// root is loaded. Interrupts are off.
     #[inline]
     pub unsafe fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         let asid = self.asid(tag);
         if !keep {
             write_root(self.kernel_root, self.asid(Tag(0)));
             tlbi_aside1(Operand::Tag(asid).bits().expect("the form takes an operand"));
-            // Also for walks by the root before.
+            // Also completes walks by the previous root.
             dsb_nsh();
         }
         write_root(root, asid);
@@ -144,7 +143,7 @@ impl Processor {
         }
     }
 
-    /// Pages that one broadcast names: what range operations cover, else one.
+    /// Pages in one broadcast: what range operations cover, otherwise one.
     #[inline]
     pub fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         let pages = |stride: Stride| match self.ranges {
@@ -157,7 +156,7 @@ impl Processor {
         })
     }
 
-    /// A broadcast interrupts nobody.
+    /// A broadcast interrupts no CPU.
     #[inline]
     pub fn broadcast_interrupts(&self) -> bool {
         false
@@ -191,22 +190,22 @@ impl Processor {
             Broadcast::Tag(tag) => {
                 tlbi_aside1is(Operand::Tag(self.asid(tag)).bits().expect("the form takes an operand"))
             }
-            // There is no form that leaves global entries of every tag: more goes, never less (C6).
+            // No form keeps the global entries: this invalidates more, never less (C6).
             Broadcast::NonGlobal | Broadcast::All => tlbi_vmalle1is(),
         }
         Ok(())
     }
 
-    /// Waits for the broadcasts of this CPU, and for what other CPUs do under what was invalidated.
+    /// Waits for the broadcasts of this CPU, and for accesses by other CPUs through the invalidated translations.
     #[inline]
     pub fn broadcast_sync(&self) {
         dsb_ish();
-        // For kernel addresses: what this CPU has fetched by an old translation.
+        // For kernel addresses: discards what this CPU has fetched through an old translation.
         isb();
     }
 
-    /// By `single` where one page is named or there are no range operations, else by `range`. A range that range
-    /// operations cannot name goes with everything else (C6).
+    /// Uses `single` if one page is named or there are no range operations, otherwise `range`. A range that range
+    /// operations cannot name invalidates everything (C6).
     fn cover(&self, address: u64, stride: Stride, count: u32, asid: Asid, single: fn(u64), range: fn(u64)) {
         let one = |address| single(page(asid, address).bits().expect("the form takes an operand"));
         if count == 1 || !self.ranges {
@@ -231,7 +230,7 @@ impl Processor {
     }
 }
 
-/// TTBR0_EL1, in effect from the next instruction on.
+/// Writes TTBR0_EL1; it takes effect from the next instruction.
 #[inline]
 fn write_root(root: Root, asid: Asid) {
     write_ttbr0(
@@ -242,7 +241,7 @@ fn write_root(root: Root, asid: Asid) {
     isb();
 }
 
-/// The level is not told: a wrong one may invalidate nothing, and a larger page may be cached than the stride says.
+/// No level hint: a wrong one may invalidate nothing, and a larger page than the stride may be cached.
 const fn page(asid: Asid, address: u64) -> Operand {
     Operand::Page(asid, address, Level::Unknown, Granule::Size4K)
 }

@@ -1,4 +1,4 @@
-//! The sequences of instructions, as the Arm manual and the hooks of the engine ask for them.
+//! Instruction sequences, as required by the Arm manual and the engine's hooks.
 
 use super::*;
 use crate::instructions::on_host::{executed, set};
@@ -79,7 +79,7 @@ fn pages(count: u32, stride: Stride, leaf_only: bool) -> Broadcast {
 fn a_range_goes_by_range_operations_only_where_the_processor_has_them() {
     let with = processor(RANGES, WIDE, AS);
     let three = executed(|| with.broadcast(pages(3, Stride::Size4K, true)).expect("never refused"));
-    // Two granules by range, the odd one alone.
+    // Two granules by range, the odd one by itself.
     assert_eq!(
         three,
         ["sys #0, c8, c2, #5, 0x1400000040000", "tlbi vale1is, 0x1000000040002"]

@@ -4,8 +4,8 @@ use super::instructions::{fence_iorw_iorw, fence_rw_rw};
 use core::sync::atomic::AtomicU64;
 use shootdown::Facade;
 
-/// The processor's atomics and barriers. A FENCE orders memory; where a device raises or shows an interrupt it orders
-/// that too. Table walks are ordered by the SFENCE.VMA of the invalidation or root load that follows.
+/// The processor's atomics and barriers. A FENCE orders memory accesses, and device accesses where a device raises or
+/// shows an interrupt. Table walks are ordered by the SFENCE.VMA of the invalidation or root load that follows.
 #[derive(Debug, Clone, Copy)]
 pub struct BareMetal;
 

@@ -4,10 +4,10 @@ use super::instructions::{clear_software_interrupt, fence_iorw_iorw};
 use super::sbi;
 use shootdown_arch::riscv64::{HartMask, ipi};
 
-/// How the controller knows a CPU: the number of its hart.
+/// How the controller identifies a CPU: its hart id.
 pub type ControllerId = u64;
 
-/// What raises the software interrupt.
+/// The mechanism that raises the software interrupt.
 #[derive(Debug, Clone, Copy)]
 pub enum Controller {
     /// The firmware, by its IPI extension.
@@ -17,25 +17,25 @@ pub enum Controller {
     Clint(*mut u32),
 }
 
-// SAFETY: the address is one of a device that every CPU may write to, a word each at a time.
+// SAFETY: the address belongs to a device to which every CPU may write, one word at a time.
 unsafe impl Send for Controller {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Controller {}
 
 impl Controller {
-    /// Raises the software interrupt on `cpus`. Numbers that rise share calls of the firmware. `_interrupt` is for
+    /// Raises the software interrupt on `cpus`. Ascending numbers share calls of the firmware. `_interrupt` is for
     /// other instruction sets: a hart has one software interrupt.
     ///
     /// # Panics
-    /// When the firmware refuses (a number that is no hart's): a target that never hears would be waited for for ever.
+    /// If the firmware refuses (a number of no hart): a target that is never interrupted would be waited for forever.
     #[inline]
     pub fn send(&self, cpus: impl IntoIterator<Item = ControllerId>, _interrupt: u8) {
-        // Earlier stores before the interrupt, whether a store or the firmware raises it.
+        // Orders earlier stores before the interrupt, whether a store or the firmware raises it.
         fence_iorw_iorw();
         match self {
             Controller::Sbi => HartMask::covering(cpus).for_each(|harts| {
                 let [mask, base] = ipi::arguments(harts);
-                // SAFETY: interrupts harm nothing.
+                // SAFETY: interrupts are harmless.
                 let sent = unsafe { sbi::call(ipi::EXTENSION, 0, [mask, base, 0, 0, 0]) };
                 sent.expect("the firmware knows the harts");
             }),
@@ -47,8 +47,8 @@ impl Controller {
         }
     }
 
-    /// Clears the software interrupt of this hart (SSIP). Before `Engine::on_ipi`, never after: a request that comes
-    /// between the two would be lost with its interrupt.
+    /// Clears the software interrupt of this hart (SSIP). Call it before `Engine::on_ipi`, never after: a request that
+    /// arrives between the two would be lost with its interrupt.
     #[inline]
     pub fn acknowledge(&self) {
         clear_software_interrupt();

@@ -1,19 +1,19 @@
 //! The instructions, one function each.
 
 instructions! { "riscv64":
-    /// Earlier accesses to memory before later ones.
+    /// Orders earlier memory accesses before later ones.
     run fence_rw_rw = "fence rw, rw";
-    /// Earlier accesses to memory and devices before later ones.
+    /// Orders earlier accesses to memory and devices before later ones.
     run fence_iorw_iorw = "fence iorw, iorw";
-    /// Everything.
+    /// Invalidates everything.
     run sfence_vma = "sfence.vma";
-    /// An address under every ASID: leaves.
+    /// Invalidates the leaf entries of an address under every ASID.
     write sfence_vma_address = "sfence.vma {}, zero";
-    /// An ASID, but for global entries.
+    /// Invalidates an ASID, except global entries.
     write sfence_vma_asid = "sfence.vma zero, {}";
-    /// An address under an ASID: leaves, but for global ones.
+    /// Invalidates the non-global leaf entries of an address under an ASID.
     pair sfence_vma_both = "sfence.vma {}, {}";
-    // By number: an assembler knows the names only for processors that have them.
+    // By number: assemblers accept the names only for processors that have them.
     /// SFENCE.W.INVAL.
     run sfence_w_inval = ".4byte 0x18000073";
     /// SFENCE.INVAL.IR.
@@ -25,12 +25,12 @@ instructions! { "riscv64":
     pair sinval_vma_both = ".insn r 0x73, 0, 0x0B, x0, {}, {}";
     read read_satp = "csrr {}, satp";
     write write_satp = "csrw satp, {}";
-    /// Masks interrupts; what was set before.
+    /// Masks interrupts; returns the previous value.
     read mask_interrupts = "csrrci {}, sstatus, 2";
     read read_sstatus = "csrr {}, sstatus";
     write set_sstatus = "csrs sstatus, {}";
     /// SSIP.
     run clear_software_interrupt = "csrci sip, 2";
-    /// PAUSE, a hint that every processor takes for a FENCE that orders nothing.
+    /// PAUSE, a hint that other processors execute as a FENCE that orders nothing.
     run pause = ".4byte 0x0100000F";
 }

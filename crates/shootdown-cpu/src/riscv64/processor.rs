@@ -6,10 +6,10 @@ use crate::Refused;
 use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Machine, Root, Stride, Tag};
 use shootdown_arch::riscv64::{Asid, AsidWidth, Fence, HartMask, Mode, RemoteFence, Satp, rfence};
 
-/// What the harts of this machine have, and what is done with it.
+/// The features of the harts of this machine, and which are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processor {
-    /// `None` where there are none, or so few that they are not used.
+    /// `None` if there are none, or too few to be used.
     asids: Option<AsidWidth>,
     mode: Mode,
     svinval: bool,
@@ -19,18 +19,19 @@ pub struct Processor {
     kernel_root: Root,
 }
 
-/// ASIDs of fewer bits than this are not used: the kernel's and a few slots would not fit.
+/// Fewer ASID bits than this are not used: the kernel's ASID and a few slots would not fit.
 const LEAST_BITS: u32 = 4;
 
 impl Processor {
-    /// Finds out what this hart has, and the firmware. `kernel_root` is the one that the engine is given: it maps
-    /// nothing but global entries, so that it can be loaded while entries under an ASID are fenced. On machines with
-    /// different harts call it on each, and use what they have [in common](Self::common_with).
+    /// Detects the features of this hart and of the firmware. `kernel_root` is the one that the engine has: it maps
+    /// only global entries, so it can be loaded while entries under an ASID are fenced. On machines with different
+    /// harts call it on each, and use the features [in common](Self::common_with).
     ///
-    /// In supervisor mode, tables loaded. Masks interrupts while it tries; drops every translation of this hart.
+    /// Call it in supervisor mode with tables loaded. It masks interrupts meanwhile, and drops every translation of
+    /// this hart.
     ///
     /// # Panics
-    /// When satp is in a mode without tables, or in one that is not Sv39, Sv48 or Sv57.
+    /// If satp is in a mode without tables, or in one other than Sv39, Sv48 or Sv57.
     pub fn discover(kernel_root: Root) -> Processor {
         let satp = read_satp();
         let mode = Mode::of(satp).expect("satp is in mode Sv39, Sv48 or Sv57");
@@ -55,13 +56,14 @@ impl Processor {
         Processor { svinval: true, ..self }
     }
 
-    /// The engine's promise that no walk by the root before is under way after a root load is kept by the write of satp
-    /// itself: entries under the ASID that is left stay.
+    /// The engine requires that no walk by the previous root is in progress after a root load. With this setting the
+    /// write of satp itself guarantees that, and entries under the ASID that is left stay.
     ///
     /// # Safety
     /// A hart stops walking by the old root when satp is written. The privileged specification lets a hart read only
-    /// tables that the current satp leads to (`norm:sfence_vma_implicit_access`). It does not say when a walk that has
-    /// begun must end, nor anything of Svadu's writes. Where this is not so, a walk that is under way may read, and
+    /// tables that the current satp leads to (`norm:sfence_vma_implicit_access`). It does not say when a walk in
+    /// progress must end, nor does it mention Svadu's writes. On a hart without this property, a walk in progress may
+    /// read, and with Svadu write, a freed page-table page.
     /// with Svadu write, a table page that has been freed.
     pub unsafe fn trusting_root_loads(self) -> Processor {
         Processor {
@@ -70,7 +72,7 @@ impl Processor {
         }
     }
 
-    /// What both have.
+    /// The features of both.
     pub fn common_with(self, other: Processor) -> Processor {
         Processor {
             asids: self.asids.zip(other.asids).map(|(one, other)| one.narrowest(other)),
@@ -81,12 +83,12 @@ impl Processor {
         }
     }
 
-    /// One past the last tag: for the engine's `tag_limit`. 1 where ASIDs are not used.
+    /// One past the last tag, for the engine's `tag_limit`; 1 if ASIDs are not used.
     pub fn tag_limit(&self) -> u32 {
         self.asids.map_or(Machine::NO_TAGS.tag_limit, AsidWidth::count)
     }
 
-    /// What the engine needs to know of this processor.
+    /// The machine description for the engine.
     pub fn machine(&self) -> Machine {
         Machine {
             tag_limit: self.tag_limit(),
@@ -95,25 +97,25 @@ impl Processor {
         }
     }
 
-    /// Switches on, on this CPU, what is used: nothing, here.
+    /// Enables what is used on this CPU: nothing on this architecture.
     ///
     /// # Safety
-    /// None is needed; it is on other instruction sets.
+    /// No requirement; other instruction sets have some.
     pub unsafe fn enable(&self) {}
 
-    /// What the engine must do differently on this processor: nothing that is known.
+    /// The errata that the engine must work around on this processor: none is known.
     pub fn errata(&self) -> Errata {
         Errata::NONE
     }
 
-    /// Without ASIDs every space is under 0.
+    /// Without ASIDs every space is under ASID 0.
     fn asid(&self, tag: Tag) -> Option<Asid> {
         self.asids
             .map(|width| Asid::new(tag.0, width).expect("tags lie below `tag_limit`"))
     }
 
-    /// What to fence for a page under a tag. With an address only leaves go, so freed tables take the tag with them;
-    /// and without ASIDs an entry may be anybody's.
+    /// The fence for a page under a tag. With an address it covers only leaves, so a freed table needs a fence of the
+    /// whole tag. Without ASIDs an entry may belong to any space.
     fn page(&self, address: u64, tag: Tag, leaf_only: bool) -> Fence {
         match (self.asid(tag), leaf_only) {
             (Some(asid), true) => Fence::LeafOfTag(address, asid),
@@ -127,8 +129,8 @@ impl Processor {
         self.asid(tag).map_or(Fence::All, Fence::Tag)
     }
 
-    /// Carries out a local invalidation; with Svinval complete when [`local_sync`](Self::local_sync) returns, else at
-    /// once.
+    /// Carries out a local invalidation. With Svinval it is complete when [`local_sync`](Self::local_sync) returns,
+    /// otherwise at once.
     #[inline]
     pub fn invalidate(&self, what: Local) {
         let fence = match what {
@@ -157,16 +159,16 @@ impl Processor {
         }
     }
 
-    /// Loads `root` under `tag`, as the hook `load_root` must.
+    /// Loads `root` under `tag`, as the hook `load_root` requires.
     ///
-    /// A write of satp orders nothing and drops nothing, with ASIDs or without. Without `keep`, the kernel's root
-    /// stands in while the tag's entries go: between the fence and the load nothing is filled under the tag. And the
-    /// ASID that is left is fenced, or walks by its root could go on: its entries are lost with that, unless root loads
-    /// [are trusted](Self::trusting_root_loads).
+    /// A write of satp orders nothing and drops nothing, with ASIDs or without. Without `keep`, the kernel's root is
+    /// loaded while the tag's entries are invalidated: between the fence and the load nothing is filled under the tag.
+    /// The ASID that is left is fenced too, because walks by its root could otherwise continue. That drops its entries,
+    /// unless root loads [are trusted](Self::trusting_root_loads).
     ///
     /// # Safety
-    /// The code that runs, its stack and data are mapped by `root` as they are now; the tables stay until another root
-    /// is loaded. Interrupts are off.
+    /// `root` maps the running code, its stack and data as they are now. The tables stay until another root is loaded.
+    /// Interrupts are off.
     #[inline]
     pub unsafe fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         let Some(asid) = self.asid(tag) else {
@@ -178,7 +180,7 @@ impl Processor {
             sfence(Fence::Tag(asid));
         }
         write_satp(self.satp(root, asid));
-        // Under ASID 0 are the kernel's tables, which are freed only after a flush of everything.
+        // ASID 0 is for the kernel's tables, which are freed only after a flush of everything.
         if left != 0 && left != asid.get() && !self.root_loads_end_walks {
             sfence_vma_asid(u64::from(left));
         }
@@ -202,7 +204,7 @@ impl Processor {
         satp.expect("roots are page-aligned and below 2^56").bits()
     }
 
-    /// Pages that one remote fence names: any number; `None` where the firmware has none.
+    /// Pages in one remote fence: any number; `None` if the firmware has none.
     #[inline]
     pub fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         self.remote_fences.then_some(BroadcastLimits {
@@ -220,7 +222,7 @@ impl Processor {
     /// Fences every hart; complete on return.
     ///
     /// # Errors
-    /// When the firmware refuses. Then nothing has been flushed: interrupt every CPU, and have it flush everything.
+    /// If the firmware refuses. Then nothing has been flushed: interrupt every CPU, and have it flush everything.
     #[inline]
     pub fn broadcast(&self, what: Broadcast) -> Result<(), Refused> {
         let bytes = |stride: Stride, count: u32| u64::from(count) << stride.shift();
@@ -233,12 +235,12 @@ impl Processor {
                 leaf_only,
             } => (self.page(address, tag, leaf_only), bytes(stride, count)),
             Broadcast::Tag(tag) => (self.tag(tag), 0),
-            // The whole of it: with an address only leaves go, and tables may be freed.
+            // Everything: with an address only leaves are fenced, and tables may be freed.
             Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => (Fence::All, 0),
         };
         let harts = HartMask::ALL;
         let (arguments, function) = RemoteFence { harts, fence, bytes }.arguments();
-        // SAFETY: dropping what is cached is always right.
+        // SAFETY: dropping cached translations is always correct.
         let fenced = unsafe { sbi::call(rfence::EXTENSION, function, arguments) };
         fenced.map(drop).map_err(|sbi::Error(error)| Refused(error))
     }
@@ -248,7 +250,7 @@ impl Processor {
     pub fn broadcast_sync(&self) {}
 }
 
-/// Pages of a remote fence, at most: what a range operation of Arm names. Assumed; beyond some dozens firmware fences
+/// Most pages of a remote fence: as many as a range operation of Arm names. Assumed; above a few dozen firmware fences
 /// everything (OpenSBI: `tlb_range_flush_limit`).
 const MOST_PAGES: u32 = 1 << 21;
 
@@ -262,8 +264,8 @@ fn sfence(fence: Fence) {
     }
 }
 
-/// With Svinval. What this hart has read or written before is ordered before each: the handler of a shootdown calls
-/// nothing else that would.
+/// With Svinval. Orders earlier reads and writes of this hart before each invalidation: nothing else in the handler of
+/// a shootdown does.
 #[inline]
 fn sinval(fence: Fence) {
     sfence_w_inval();

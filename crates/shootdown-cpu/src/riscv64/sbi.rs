@@ -1,16 +1,17 @@
 //! Calls of the firmware.
 
-/// What the firmware answered when it did not do what was asked: the error number of the SBI specification, below 0.
+/// Error number of the SBI specification, below 0, for a call that the firmware did not carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Error(pub i64);
 
 /// Calls function `function` of `extension` with these arguments; returns the value.
 ///
 /// # Errors
-/// What the firmware says. Then nothing has been done.
+/// The firmware's error. Then nothing has been done.
 ///
 /// # Safety
-/// As the function called: harts are started at code that is for them, memory that is named is the firmware's to use.
+/// As for the function called: harts start at code intended for them, and the firmware may use the memory that is
+/// named.
 #[inline]
 pub unsafe fn call(extension: u64, function: u64, arguments: [u64; 5]) -> Result<u64, Error> {
     let (error, value) = ecall(extension, function, arguments);
@@ -23,7 +24,7 @@ pub unsafe fn call(extension: u64, function: u64, arguments: [u64; 5]) -> Result
 
 /// Whether the firmware has an extension (base extension, function 3).
 pub(super) fn has(extension: u64) -> bool {
-    // SAFETY: a question.
+    // SAFETY: a query without side effects.
     unsafe { call(0x10, 3, [extension, 0, 0, 0, 0]) }.is_ok_and(|answer| answer != 0)
 }
 
@@ -31,7 +32,7 @@ pub(super) fn has(extension: u64) -> bool {
 #[cfg(all(target_arch = "riscv64", target_os = "none"))]
 fn ecall(extension: u64, function: u64, [a0, a1, a2, a3, a4]: [u64; 5]) -> (u64, u64) {
     let (error, value);
-    // SAFETY: the caller's promise. All registers but these two are kept (SBI specification, "Binary Encoding").
+    // SAFETY: the caller's promise. All registers but these two are preserved (SBI specification, "Binary Encoding").
     unsafe {
         core::arch::asm!(
             "ecall",
@@ -54,7 +55,7 @@ fn ecall(_extension: u64, _function: u64, _arguments: [u64; 5]) -> (u64, u64) {
     (0, 0)
 }
 
-/// In tests: taken down, and the answer is what stands in registers named "error" and "value".
+/// In tests: recorded, and the answer comes from registers named "error" and "value".
 #[cfg(all(not(all(target_arch = "riscv64", target_os = "none")), test))]
 fn ecall(extension: u64, function: u64, arguments: [u64; 5]) -> (u64, u64) {
     use crate::instructions::on_host::{read, run};

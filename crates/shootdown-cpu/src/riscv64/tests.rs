@@ -1,4 +1,4 @@
-//! The sequences of instructions, as the privileged specification and the hooks of the engine ask for them.
+//! Instruction sequences, as required by the privileged specification and the engine's hooks.
 
 use super::*;
 use crate::Refused;
@@ -44,7 +44,7 @@ fn the_asid_that_is_left_is_fenced_so_that_no_walk_by_its_root_goes_on() {
     assert_eq!(load(processor(16, 7), 5, true), [new, "sfence.vma zero, 0x7"]);
     assert_eq!(load(processor(16, 0), 5, true), [new], "the kernel's tables stay");
     assert_eq!(load(processor(16, 5), 5, true), [new], "the same space");
-    // SAFETY: no hart.
+    // SAFETY: there is no hart.
     let trusting = unsafe { processor(16, 7).trusting_root_loads() };
     assert_eq!(load(trusting, 5, true), [new]);
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use shootdown::{Facade, Native};
 
-/// `Native`, which is complete on this instruction set, but for what `Controller::send` does itself.
+/// `Native`, which is complete on this instruction set, except for the fences in `Controller::send`.
 #[derive(Debug, Clone, Copy)]
 pub struct BareMetal;
 
@@ -23,7 +23,7 @@ unsafe impl Facade for BareMetal {
     fn publish_tables_before_full() {}
     #[inline]
     fn before_ipi() {
-        // A write to uncached memory is ordered after earlier stores; in x2APIC mode `Controller::send` has fences.
+        // A write to uncached memory is ordered after earlier stores. In x2APIC mode `Controller::send` has fences.
     }
     #[inline]
     fn after_ipi() {}

@@ -3,19 +3,19 @@
 use super::instructions::{mfence_lfence, pause, read_msr, write_msr};
 use shootdown_arch::x86_64::icr::{Command, MSR, PENDING};
 
-/// How the controller knows a CPU: its APIC id, which is not the number that the kernel gives it.
+/// How the controller identifies a CPU: its APIC id, which differs from the kernel's CPU number.
 pub type ControllerId = u32;
 
-/// The local APIC of each CPU, in one of its modes.
+/// The local APIC of each CPU, in xAPIC or x2APIC mode.
 #[derive(Debug, Clone, Copy)]
 pub enum Controller {
-    /// By registers in memory, mapped uncached at this address: 4 KiB.
+    /// Through registers in memory, mapped uncached at this address: 4 KiB.
     XApic(*mut u32),
-    /// By model-specific registers (CPUID 1, ECX bit 21).
+    /// Through model-specific registers (CPUID 1, ECX bit 21).
     X2Apic,
 }
 
-// SAFETY: at the address every CPU finds its own controller.
+// SAFETY: every CPU finds its own controller at the address.
 unsafe impl Send for Controller {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Controller {}
@@ -31,7 +31,7 @@ const fn msr(register: usize) -> u32 {
 }
 
 impl Controller {
-    /// What the controller calls this CPU.
+    /// The controller's id of this CPU.
     #[inline]
     pub fn this_cpu(&self) -> ControllerId {
         match self {
@@ -41,12 +41,11 @@ impl Controller {
         }
     }
 
-    /// Raises the interrupt with vector `interrupt`, 16 or above, on `cpus`. Earlier stores are seen by the handlers: a
-    /// write to uncached memory is ordered after them, and a write to a model-specific register, which is not, comes
-    /// after fences.
+    /// Raises the interrupt with vector `interrupt`, 16 or above, on `cpus`. The handlers see earlier stores: a write
+    /// to uncached memory is ordered after them. A write to a model-specific register is not, so fences precede it.
     ///
     /// # Panics
-    /// On a vector that the controller does not take, and on an id that its mode cannot name.
+    /// On a vector that the controller does not accept, and on an id that its mode cannot name.
     #[inline]
     pub fn send(&self, cpus: impl IntoIterator<Item = ControllerId>, interrupt: u8) {
         let command = Command::interrupt(interrupt).expect("vectors from 16 on");
@@ -63,15 +62,14 @@ impl Controller {
             Controller::XApic(base) => xapic(*base, cpu, command),
             Controller::X2Apic => {
                 let value = command.x2apic(cpu).expect("an id of one CPU");
-                // What the manuals ask for. A compiler may make a locked instruction of its own fence, which is
-                // neither.
+                // Required by the manuals. A compiler may use a locked instruction for its own fence, which is neither.
                 mfence_lfence();
                 write_msr(MSR, value);
             }
         }
     }
 
-    /// Acknowledges the interrupt that is being handled (end of interrupt). Before `Engine::on_ipi`, or after.
+    /// Acknowledges the current interrupt (end of interrupt). Call it before or after `Engine::on_ipi`.
     #[inline]
     pub fn acknowledge(&self) {
         match self {
@@ -82,7 +80,7 @@ impl Controller {
     }
 }
 
-/// Two registers, and handlers send too: so with interrupts off.
+/// Two registers, and handlers send too, so this runs with interrupts off.
 #[inline]
 fn xapic(base: *mut u32, cpu: ControllerId, command: Command) {
     let high = Command::high(cpu).expect("an id of one CPU, which fits 8 bits");

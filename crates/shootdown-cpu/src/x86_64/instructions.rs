@@ -1,7 +1,7 @@
 //! The instructions, one function each.
 
 instructions! { "x86_64":
-    /// Earlier loads and stores before whatever follows, a write to a model-specific register included.
+    /// Orders earlier loads and stores before everything that follows, including a write to a model-specific register.
     run mfence_lfence = "mfence; lfence";
     run pause = "pause";
     write invlpg = "invlpg [{}]";
@@ -23,7 +23,7 @@ use shootdown_arch::x86_64::invpcid::Descriptor;
 #[inline(always)]
 pub fn invpcid(kind: u64, descriptor: Descriptor) {
     #[cfg(all(target_arch = "x86_64", target_os = "none"))]
-    // SAFETY: dropping what is cached is always right. Memory is clobbered, as for every invalidation.
+    // SAFETY: dropping cached translations is always correct. Memory is clobbered, as for every invalidation.
     unsafe {
         core::arch::asm!("invpcid {}, [{}]", in(reg) kind, in(reg) &raw const descriptor, options(nostack, preserves_flags));
     }
@@ -31,11 +31,12 @@ pub fn invpcid(kind: u64, descriptor: Descriptor) {
     crate::instructions::on_host::pair("invpcid {}, {}", kind, descriptor.0[0] | descriptor.0[1]);
 }
 
-/// INVLPGB: the bytes, for assemblers do not know it; the processor has it, or a handler of invalid opcodes does it.
+/// INVLPGB as bytes, because assemblers do not know it. The processor executes it, or an invalid-opcode handler
+/// emulates it.
 #[inline(always)]
 pub fn invlpgb(Operands { rax, ecx, edx }: Operands) {
     #[cfg(all(target_arch = "x86_64", target_os = "none"))]
-    // SAFETY: as for `invpcid`; such a handler reads and writes memory, too.
+    // SAFETY: as for `invpcid`; an emulating handler also reads and writes memory.
     unsafe {
         core::arch::asm!(".byte 0x0F, 0x01, 0xFE", in("rax") rax, in("ecx") ecx, in("edx") edx, options(nostack, preserves_flags));
     }
@@ -48,7 +49,7 @@ pub fn cpuid(leaf: u32) -> [u32; 4] {
     #[cfg(all(target_arch = "x86_64", target_os = "none"))]
     {
         let (eax, ebx, ecx, edx): (u32, u64, u32, u32);
-        // SAFETY: every processor has it; RBX, which the compiler keeps for itself, is put back.
+        // SAFETY: every processor has it; RBX, which the compiler reserves, is restored.
         unsafe {
             core::arch::asm!(
                 "mov {saved}, rbx", "cpuid", "xchg {saved}, rbx",
@@ -75,7 +76,7 @@ pub fn cpuid(leaf: u32) -> [u32; 4] {
 #[inline(always)]
 pub fn write_msr(register: u32, value: u64) {
     #[cfg(all(target_arch = "x86_64", target_os = "none"))]
-    // SAFETY: called with registers of the local APIC only, and of extended features, with what they take.
+    // SAFETY: called only with registers of the local APIC and of extended features, and with valid values.
     unsafe {
         core::arch::asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, preserves_flags));
     }

@@ -25,7 +25,7 @@ pub fn interrupts_are_off() -> bool {
     flags() & ENABLED == 0
 }
 
-/// A turn of a loop that waits (PAUSE).
+/// One iteration of a wait loop (PAUSE).
 #[inline]
 pub fn relax() {
     pause();

@@ -7,10 +7,10 @@ use shootdown_arch::x86_64::cpuid::{self, EFER_TCE, Signature, Vendor};
 use shootdown_arch::x86_64::invlpgb::{self, Invlpgb, InvlpgbLimits};
 use shootdown_arch::x86_64::{AddressWidth, Canonical, Cr3, Invpcid, Pcid};
 
-/// What the processors of this machine have, and what is done with it.
+/// The features of the processors of this machine, and which are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processor {
-    /// PCIDs. Only together with INVPCID.
+    /// PCIDs. Used only together with INVPCID.
     tags: bool,
     broadcast: Option<InvlpgbLimits>,
     /// Translation cache extension.
@@ -30,9 +30,9 @@ const EFER: u32 = 0xC000_0080;
 const PCIDS: u16 = 1 << Pcid::BITS;
 
 impl Processor {
-    /// Reads what this CPU has. INVLPGB is used only together with PCIDs: one that is not 0 is refused (#GP) while the
-    /// processor uses none, and nothing is known of one that broadcasts without. The microcode's revision is not read,
-    /// which errs towards not using PCIDs. `_kernel_root` is for other instruction sets.
+    /// Detects the features of this CPU. INVLPGB is used only together with PCIDs: a nonzero PCID raises #GP while
+    /// PCIDs are off, and no processor is known to broadcast without PCIDs. The microcode revision is not read, which
+    /// errs towards not using PCIDs. `_kernel_root` is for other instruction sets.
     pub fn discover(_kernel_root: Root) -> Processor {
         let [most_basic, names_b, names_c, names_d] = cpuid(0);
         let [signature, _, basic, _] = cpuid(1);
@@ -58,8 +58,8 @@ impl Processor {
         }
     }
 
-    /// Broadcasts within `limits`, whatever CPUID says; `None` for none: where a handler of invalid opcodes carries
-    /// INVLPGB and TLBSYNC out, or where they are not wanted.
+    /// Broadcasts within `limits`, regardless of CPUID; `None` disables broadcasts. For an invalid-opcode handler that
+    /// emulates INVLPGB and TLBSYNC, or to avoid them.
     pub fn with_broadcast(self, limits: Option<InvlpgbLimits>) -> Processor {
         Processor {
             broadcast: limits,
@@ -67,7 +67,7 @@ impl Processor {
         }
     }
 
-    /// What both have.
+    /// The features of both.
     pub fn common_with(self, other: Processor) -> Processor {
         let limits = self.broadcast.zip(other.broadcast);
         Processor {
@@ -84,12 +84,13 @@ impl Processor {
         }
     }
 
-    /// Switches on, on this CPU, what is used: global pages, PCIDs, and that invalidations leave the paging-structure
-    /// entries of other addresses (TCE): the engine names an address within the span of every freed page-table page.
+    /// Enables what is used on this CPU: global pages, PCIDs, and the translation cache extension (TCE), with which
+    /// invalidations keep the paging-structure-cache entries of other addresses. That is safe because the engine names
+    /// an address within the span of every freed page-table page.
     ///
     /// # Safety
-    /// In 64-bit mode, with the root loaded under PCID 0 (CR3 bits 0 to 11 are 0). All other CPUs have what this
-    /// [discovered](Self::discover).
+    /// In 64-bit mode, with the root loaded under PCID 0 (CR3 bits 0 to 11 are 0). All other CPUs have the features
+    /// that this [discovered](Self::discover).
     pub unsafe fn enable(&self) {
         let tags = if self.tags { CR4_PCIDE } else { 0 };
         write_cr4(read_cr4() & !CR4_PCIDE | CR4_PGE | tags);
@@ -109,12 +110,12 @@ impl Processor {
         self.broadcast
     }
 
-    /// One past the last tag: for the engine's `tag_limit`. 4096, or 1 without PCIDs.
+    /// One past the last tag, for the engine's `tag_limit`: 4096, or 1 without PCIDs.
     pub fn tag_limit(&self) -> u32 {
         self.machine().tag_limit
     }
 
-    /// What the engine needs to know of this processor.
+    /// The machine description for the engine.
     pub fn machine(&self) -> Machine {
         let machine = if self.tags { Machine::PCID } else { Machine::NO_TAGS };
         Machine {
@@ -123,7 +124,7 @@ impl Processor {
         }
     }
 
-    /// What the engine must do differently on this processor: nothing that is not done here.
+    /// The errata that the engine must work around on this processor: none beyond what is handled here.
     pub fn errata(&self) -> Errata {
         Errata::NONE
     }
@@ -135,18 +136,19 @@ impl Processor {
     /// Carries out a local invalidation; complete on return.
     #[inline]
     pub fn invalidate(&self, what: Local) {
-        // Without PCIDs everything that is cached is under what is loaded.
+        // Without PCIDs all cached entries belong to the loaded root.
         self.invalidate_under(self.tags.then(|| Tag(read_cr3() as u16 & (PCIDS - 1))), what);
     }
 
-    /// As [`invalidate`](Self::invalidate), by a kernel that keeps the number of the tag that is loaded: without PCIDs
-    /// nothing is done for others, because the root load that left them has dropped what was under them. `None` for not
-    /// known, without PCIDs only.
+    /// As [`invalidate`](Self::invalidate), for a kernel that knows the loaded tag. Without PCIDs, invalidations of
+    /// other tags do nothing, because the root load that left them has dropped their entries. `None` for unknown, only
+    /// without PCIDs.
     #[inline(always)]
     pub fn invalidate_under(&self, loaded: Option<Tag>, what: Local) {
         let is_loaded = |tag: Tag| loaded.is_none_or(|loaded| loaded == tag);
         match what {
-            // INVLPG and INVPCID drop the paging-structure entries on the way too, whatever is asked.
+            // INVLPG and INVPCID also drop the paging-structure-cache entries for the address, even if only the leaf is
+            // requested.
             Local::Page { address, tag, .. } if is_loaded(tag) => invlpg(address),
             Local::Page { address, tag, .. } => self.page_elsewhere(address, tag),
             Local::Tag(tag) => self.whole_tag(is_loaded(tag), tag),
@@ -176,7 +178,7 @@ impl Processor {
         }
     }
 
-    /// Drops every non-global translation here, under every tag.
+    /// Drops every non-global translation of this CPU, under every tag.
     pub fn all_non_global(&self) {
         if self.tags {
             execute(Invpcid::NonGlobal);
@@ -193,7 +195,7 @@ impl Processor {
         if flags & CR4_PGE == 0 {
             return write_cr3(read_cr3());
         }
-        // Global pages off and on again.
+        // Turns global pages off and on again.
         write_cr4(flags & !CR4_PGE);
         write_cr4(flags);
     }
@@ -202,11 +204,11 @@ impl Processor {
     #[inline]
     pub fn local_sync(&self) {}
 
-    /// Loads `root` under `tag`, as the hook `load_root` must: MOV to CR3 serialises.
+    /// Loads `root` under `tag`, as the hook `load_root` requires: MOV to CR3 serialises.
     ///
     /// # Safety
-    /// The code that runs, its stack and data are mapped by `root` as they are now; the tables stay until another root
-    /// is loaded. Interrupts are off.
+    /// `root` maps the running code, its stack and data as they are now. The tables stay until another root is loaded.
+    /// Interrupts are off.
     #[inline]
     pub unsafe fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         if !self.tags {
@@ -216,7 +218,7 @@ impl Processor {
         write_cr3(if keep { load.keeping().bits() } else { load.bits() });
     }
 
-    /// Pages that one INVLPGB names; `None` where there is none.
+    /// Pages in one INVLPGB; `None` without INVLPGB.
     #[inline]
     pub fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         let most = self.broadcast?.max_pages().get();
@@ -226,20 +228,20 @@ impl Processor {
         })
     }
 
-    /// A broadcast interrupts nobody.
+    /// A broadcast interrupts no CPU.
     #[inline]
     pub fn broadcast_interrupts(&self) -> bool {
         false
     }
 
-    /// Issues a broadcast; complete when [`broadcast_sync`](Self::broadcast_sync) returns. A range that cannot be named
-    /// is flushed with everything else (C6).
+    /// Issues a broadcast, which is complete when [`broadcast_sync`](Self::broadcast_sync) returns. A range that cannot
+    /// be named invalidates everything (C6).
     ///
     /// # Errors
     /// None on this instruction set.
     ///
     /// # Panics
-    /// Where there are no [limits](Self::broadcast_limits).
+    /// If there are no [limits](Self::broadcast_limits).
     pub fn broadcast(&self, what: Broadcast) -> Result<(), Refused> {
         let limits = self.broadcast.expect("asked for only where there are limits");
         let pages = |address, stride, count| {

@@ -1,4 +1,4 @@
-//! The sequences of instructions, as the AMD and Intel manuals and the hooks of the engine ask for them.
+//! Instruction sequences, as required by the AMD and Intel manuals and the engine's hooks.
 
 use super::*;
 use crate::instructions::on_host::{executed, set};
@@ -7,7 +7,7 @@ use shootdown_arch::x86_64::InvlpgbLimits;
 
 const ROOT: Root = Root(0x20_0000);
 
-/// A processor with PCID and INVPCID or without, of family 19h, that announces INVLPGB with up to 8 pages.
+/// A family 19h processor with or without PCID and INVPCID that reports INVLPGB with up to 8 pages.
 fn processor(tags: bool) -> Processor {
     set("0.eax", 13);
     set("80000000.eax", 0x8000_0021);
@@ -62,7 +62,7 @@ fn without_tags_what_is_loaded_is_all_there_is() {
         ["mov cr3, 0x200000"],
         "no global pages, and none switched on"
     );
-    // By a kernel that keeps the number.
+    // In a kernel that knows the loaded tag.
     let under = |tag, what| executed(|| processor.invalidate_under(Some(Tag(tag)), what));
     assert_eq!(under(4, page(4)), ["invlpg [0x700000001000]"]);
     assert!(under(3, page(4)).is_empty() && under(3, Local::Tag(Tag(4))).is_empty());

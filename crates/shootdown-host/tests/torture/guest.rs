@@ -1,11 +1,11 @@
-//! The guest: frames, page tables made of frames, processes; and the oracle, which sees every use of a frame.
+//! The guest: frames, page tables made of frames, processes; and the oracle, which checks every use of a frame.
 //!
-//! Every frame carries a stamp that changes whenever it is freed or used anew, and every entry that refers to a frame
-//! carries the stamp of the moment at which it was made. Whoever uses a frame through an entry and finds another stamp
-//! there has used it after it was freed: a translation that should have been gone (C1, C2), or a table page (C3).
+//! Every frame has a stamp that changes when it is freed or reused, and every entry that refers to a frame has the
+//! frame's stamp from when the entry was created. A use through an entry that finds another stamp is a use after free:
+//! a translation that should have been invalidated (C1, C2), or a page-table page (C3).
 //!
-//! With `plain` the stamp is read and written as ordinary memory. Then ThreadSanitizer sees a race wherever a use and
-//! the freeing are not ordered by the engine, also where the stamp happens to be right.
+//! With `plain` the stamp is read and written as ordinary memory. ThreadSanitizer then sees a race if the engine does
+//! not order a use and the freeing, even if the stamp happens to be right.
 
 use shootdown::{Local, Range, Root, Space, Stride, Tag};
 use shootdown_host::{Host, Tlb};
@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock};
 /// Tables of a process, and pages of a table.
 pub const FAN_OUT: usize = 8;
 
-/// Refers to a frame: its number, and above it the stamp. 0 refers to nothing.
+/// Refers to a frame: its number, and above it the stamp. 0 refers to none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry(pub u64);
 
@@ -28,7 +28,7 @@ impl Entry {
     }
 }
 
-/// The software TLB, which lets other threads run where a processor would take its time: around a root load, before an
+/// The software TLB. It lets other threads run where a processor would take time: around a root load, before an
 /// invalidation.
 #[derive(Default)]
 pub struct Mmu {
@@ -65,7 +65,7 @@ struct Frame {
     entries: [AtomicU64; FAN_OUT],
 }
 
-/// What a frame is used as; told when its use is a violation.
+/// The use of a frame, for the report of a violation.
 #[derive(Debug, Clone, Copy)]
 pub enum Use {
     Data,
@@ -84,7 +84,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// `frames` frames; frame 0 is used by nobody.
+    /// `frames` frames; frame 0 is unused.
     pub fn new(frames: usize, plain: bool) -> Self {
         Guest {
             frames: (0..frames).map(|_| Frame::default()).collect(),
@@ -103,15 +103,15 @@ impl Guest {
     fn write_stamp(&self, frame: usize, stamp: u64) {
         let word = &self.frames[frame].stamp;
         if self.plain {
-            // SAFETY: the frame is the caller's alone: it was never used, or the engine has given the proof that nobody
-            // uses it. Should the engine be wrong, that is what is being tested.
+            // SAFETY: the caller owns the frame: it was never used, or the engine has proved that it is unused. The
+            // test checks that proof.
             unsafe { word.as_ptr().write(stamp) };
         } else {
             word.store(stamp, Ordering::Relaxed);
         }
     }
 
-    /// Takes a free frame into use, under a stamp that was never used before.
+    /// Allocates a free frame, under a stamp that was never used before.
     pub fn allocate(&self, frame: usize, stamp: u64) -> Entry {
         self.write_stamp(frame, stamp);
         for entry in &self.frames[frame].entries {
@@ -120,16 +120,16 @@ impl Guest {
         Entry(frame as u64 | stamp << 16)
     }
 
-    /// Nobody uses the frame any more: from now on every use of it is a violation.
+    /// Frees a frame: from now on every use of it is a violation.
     pub fn free(&self, frame: usize) {
         self.write_stamp(frame, 0);
     }
 
-    /// Uses a frame through `entry`; false, and reported, when it is not what the entry refers to.
+    /// Uses a frame through `entry`. Returns false, and reports, if it is not what the entry refers to.
     pub fn check(&self, entry: Entry, how: Use, cpu: usize) -> bool {
         let word = &self.frames[entry.frame()].stamp;
         let found = if self.plain {
-            // SAFETY: stamps are written only while nobody uses the frame; see `write_stamp`.
+            // SAFETY: stamps are written only while the frame is unused; see `write_stamp`.
             unsafe { word.as_ptr().read() }
         } else {
             word.load(Ordering::Relaxed)
@@ -146,7 +146,7 @@ impl Guest {
         found == entry.stamp()
     }
 
-    /// Entry `index` of a table. Acquire, as a walker's load of an entry orders its use of what that leads to.
+    /// Entry `index` of a table. Acquire, as a walker orders its load of an entry before its use of the target.
     pub fn entry(&self, table: Entry, index: usize) -> Option<Entry> {
         let entry = Entry(self.frames[table.frame()].entries[index].load(Ordering::Acquire));
         (entry.0 != 0).then_some(entry)
@@ -156,7 +156,7 @@ impl Guest {
         self.frames[table.frame()].entries[index].store(entry.map_or(0, |entry| entry.0), Ordering::Release);
     }
 
-    /// What the hardware does for an access, or for no reason at all: TLB, else cached link, else root. Fills.
+    /// A hardware access, or a speculative one: TLB, then cached link, then root. Fills.
     pub fn translate(&self, Mmu { tlb, .. }: &mut Mmu, (table, page): (usize, usize), cpu: usize) -> Option<Entry> {
         let address = address(table, page);
         if let Some(entry) = tlb.lookup(address) {
@@ -193,7 +193,7 @@ pub fn span(table: usize) -> Range {
     Range::pages(address(table, 0), address(table, FAN_OUT), Stride::Size4K)
 }
 
-/// A process: its address space, and how many CPUs keep it from ending.
+/// A process: its address space, and the number of CPUs that keep it alive.
 pub struct Process {
     pub space: Space<Host, 1>,
     /// Held to change its tables.
@@ -202,7 +202,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// With one user: the slot it stands in.
+    /// With one user: its slot.
     pub fn new(space: Space<Host, 1>) -> Self {
         Process {
             space,
@@ -220,7 +220,7 @@ impl Process {
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether that was the last user, who has to end it.
+    /// Drops a use. Returns whether that was the last one, which must end it.
     pub fn unuse(&self) -> bool {
         self.users.fetch_sub(1, Ordering::AcqRel) == 1
     }

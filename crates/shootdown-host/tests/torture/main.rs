@@ -1,6 +1,6 @@
-//! Random maps, unmaps, table frees, lockless walks, switches, lazy periods, CPUs going off and processes ending, on
-//! real threads, with an oracle that sees every use of a frame (`guest.rs`), under every sound preset. With known bugs:
-//! `shootdown-host-patched`.
+//! Random maps, unmaps, table frees, lockless walks, switches, lazy periods, CPUs going offline and processes ending.
+//! They run on real threads under every sound preset, with an oracle that checks every use of a frame (`guest.rs`).
+//! With known bugs: `shootdown-host-patched`.
 //!
 //! `cargo xtask tsan` runs the same under ThreadSanitizer.
 

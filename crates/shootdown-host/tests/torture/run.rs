@@ -1,4 +1,4 @@
-//! One run: a machine, its traffic, and what it came to.
+//! One run: a machine, its traffic, and the outcome.
 
 use super::guest::{Guest, Mmu};
 use super::traffic;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const CPUS: usize = 4;
 
-/// Steps of each CPU in one run; `TORTURE_STEPS` makes them more.
+/// Steps of each CPU in one run; `TORTURE_STEPS` overrides it.
 pub fn steps() -> u64 {
     let asked = std::env::var("TORTURE_STEPS").ok();
     asked.map_or(20_000, |steps| steps.parse().expect("TORTURE_STEPS is a number"))
@@ -22,7 +22,7 @@ pub struct Outcome {
 
 pub fn run(design: impl Into<Design>, broadcast: bool, has_bug: bool, seed: u64) -> Outcome {
     let design = design.into();
-    // With a bug there are real races, and ordinary memory may have none.
+    // With a bug there are real races, on which ordinary memory is undefined behaviour.
     let sound = !has_bug && design.policy.reach != shootdown::Reach::None;
     run_with(design, broadcast, seed, sound)
 }

@@ -1,4 +1,4 @@
-//! What each CPU does: random accesses, maps, unmaps, table frees, lockless walks, switches, idleness, going off,
+//! The actions of each CPU: random accesses, maps, unmaps, table frees, lockless walks, switches, idle, going offline,
 //! exits.
 
 use crate::guest::{Entry, FAN_OUT, Guest, Mmu, Process, Use, address, span};
@@ -13,7 +13,7 @@ use std::thread::yield_now;
 
 pub type Sys<'k> = Engine<'k, Threads<Mmu>, 1>;
 
-/// One virtual CPU and what it knows.
+/// One virtual CPU and its state.
 pub struct Traffic<'e, 'k> {
     guest: &'e Guest,
     slots: &'e [Mutex<Arc<Process>>],
@@ -23,7 +23,7 @@ pub struct Traffic<'e, 'k> {
     /// Frames to be used next, the last freed first.
     free: Vec<usize>,
     stamps: u64,
-    /// Table pages that wait for a grace period.
+    /// Page-table pages that wait for a grace period.
     waiting: VecDeque<(Grace, Vec<usize>)>,
     runs: Runs,
 }
@@ -32,14 +32,14 @@ enum Runs {
     /// No process.
     Kernel,
     User(Arc<Process>),
-    /// Kernel code, the process still loaded and kept.
+    /// Kernel code, with the process still loaded and kept alive.
     Lazy(Arc<Process>),
-    /// Kernel code, some process perhaps still loaded, which may end at any moment.
+    /// Kernel code, perhaps with a process still loaded, which may end at any time.
     LazyForgotten,
 }
 
 impl<'e, 'k> Traffic<'e, 'k> {
-    /// `free` are frames that nobody else has.
+    /// `free` are frames that only this CPU owns.
     pub fn new(
         guest: &'e Guest,
         slots: &'e [Mutex<Arc<Process>>],
@@ -69,14 +69,14 @@ impl<'e, 'k> Traffic<'e, 'k> {
         self.below(bound) == 0
     }
 
-    /// `steps` steps, or until somebody has found a violation.
+    /// `steps` steps, or until a violation is found.
     pub fn run(mut self, steps: u64) {
         for _ in 0..steps {
             if self.guest.stop.load(Ordering::Relaxed) {
                 break;
             }
             self.cpu.safe_point();
-            // More threads than processors: let the others be anywhere.
+            // More threads than processors: lets the others reach any state.
             if self.one_in(16) {
                 yield_now();
             }
@@ -177,7 +177,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
         self.cpu.safe_point();
     }
 
-    /// The processor fills what nobody asked for, under whatever is loaded, lazy or not.
+    /// A speculative fill, under the loaded root, lazy or not.
     fn speculate(&mut self) {
         for _ in 0..4 {
             let page = (self.below(FAN_OUT), self.below(FAN_OUT));
@@ -213,7 +213,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
                 link
             }
         };
-        // An entry that is clear and not yet flushed everywhere may be reused: nothing relies on its being gone.
+        // An entry that is cleared but not yet flushed everywhere may be reused: nothing relies on its absence.
         for page in page..(page + 3).min(FAN_OUT) {
             if self.guest.entry(link, page).is_none()
                 && let Some(data) = self.allocate()
@@ -240,7 +240,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
 
     fn unmap(&mut self, process: &Process) {
         let (table, first) = (self.below(FAN_OUT - 1), self.below(FAN_OUT));
-        // Now and then two whole tables, which is above the ceiling.
+        // Sometimes two whole tables, which is above the ceiling.
         let (first, tables) = if self.one_in(8) { (0, 2) } else { (first, 1) };
         let last = if tables == 2 {
             FAN_OUT
@@ -280,7 +280,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
         self.unuse(other);
     }
 
-    /// The process of a random slot, with this CPU as a user of it.
+    /// The process of a random slot, with this CPU as a user.
     fn random_process(&mut self) -> Arc<Process> {
         let slot = self.below(self.slots.len());
         let slot = self.cpu.lock(&self.slots[slot]);
@@ -288,7 +288,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
         slot.clone()
     }
 
-    /// Page reclaim: a page here, a page there, one request.
+    /// Page reclaim: scattered pages, one request.
     fn unmap_batch(&mut self, process: &Arc<Process>) {
         let other = self.random_process();
         let mut frames = Vec::new();
@@ -306,7 +306,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
         self.unuse(other);
     }
 
-    /// Unlinks a table and frees it with everything in it.
+    /// Unlinks a table and frees it with all its frames.
     fn free_table(&mut self, process: &Process) {
         let table = self.below(FAN_OUT);
         let _lock = self.cpu.lock(&process.tables);
@@ -318,8 +318,8 @@ impl<'e, 'k> Traffic<'e, 'k> {
             .collect();
         self.guest.set(process.root(), table, None);
         frames.push(link.frame());
-        // Settled before relying on entries of a batch that are clear already (rule 9): its frames are its own to free,
-        // but the table they stood in goes here.
+        // Flushes pending batches before relying on entries that are cleared already (rule 9). The batch frees its own
+        // frames, but their table is freed here.
         self.engine.flush_pending(&process.space);
         let proof = match self.below(3) {
             0 => self.engine.flush_tables(&process.space, span(table)),
@@ -386,7 +386,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
         self.unuse(old);
     }
 
-    /// This CPU does not use `process` any more (though it may have it loaded, lazily). The last one ends it.
+    /// Drops this CPU's use of `process`, which it may still have loaded lazily. The last user ends it.
     fn unuse(&mut self, process: Arc<Process>) {
         if !process.unuse() {
             return;
@@ -403,7 +403,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
         self.free(frames);
     }
 
-    /// Off, and on again with whatever is left in its TLB.
+    /// Goes offline, and online again with its TLB unchanged.
     fn turn_off(&mut self) {
         self.engine.cpu_offline();
         for _ in 0..self.below(8) {
@@ -413,7 +413,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
         self.runs = Runs::Kernel;
     }
 
-    /// Leaves whatever is loaded.
+    /// Unloads the loaded space.
     fn settle_down(&mut self) {
         let runs = std::mem::replace(&mut self.runs, Runs::Kernel);
         self.engine.switch_to_kernel();
@@ -437,14 +437,14 @@ pub fn run(guest: &Guest, engine: &Sys<'_>, cpus: usize, seed: u64, steps: u64) 
         let slots = &slots;
         let work = |cpu| move || Traffic::new(guest, slots, engine, cpu, seed, frames(cpu).collect()).run(steps);
         let threads: Vec<_> = (0..cpus).map(|cpu| scope.spawn(work(cpu))).collect();
-        // One by one: ThreadSanitizer knows the joining of a thread, and not how a scope ends.
+        // One by one: ThreadSanitizer understands joins of threads, not the end of a scope.
         for thread in threads {
             thread.join().expect("no CPU panics");
         }
     });
 }
 
-/// Frames that each CPU begins with.
+/// Initial frames of each CPU.
 pub const FRAMES_EACH: usize = 48;
 
 /// Frames that `cpus` CPUs need.
@@ -452,7 +452,7 @@ pub fn frames(cpus: usize) -> usize {
     4 + cpus * FRAMES_EACH
 }
 
-/// `design` with few tags and a small ceiling, so that tags are reused and whole tags are flushed now and then.
+/// `design` with few tags and a small ceiling, so that tags are reused and whole tags are sometimes flushed.
 pub fn tightened(design: Design, cpus: usize) -> Design {
     let slots = 2;
     Policy {

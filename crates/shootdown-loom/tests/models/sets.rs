@@ -1,4 +1,4 @@
-//! Sets of more than 512 CPUs, which keep a summary: to join is a full barrier, whether or not the CPU is in.
+//! Sets of more than 512 CPUs, which keep a summary: a join is a full barrier, whether or not the CPU is a member.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const CPU: usize = 70;
 
-/// A CPU that is in the set writes a word, joins, and reads another; who has written that reads the first.
+/// A CPU that is in the set writes one word, joins, and reads another. The CPU that writes that word reads the first.
 fn joins_again<const WEAK: u8>() {
     let words = [(); 2].map(|()| <Loom<WEAK> as Facade>::U64::new(0));
     let shared = Arc::new((CpuSet::<Loom<WEAK>, 9>::new(), words));

@@ -1,4 +1,4 @@
-//! Tags of the whole system: a space gets one, a new one, or comes back to its own, at the wrong moment.
+//! System-wide tags: a space gets a tag, gets a new one, or returns to its own, at a critical point.
 
 use super::{IPI, Model, TWO, comes_back, finds, sound};
 use shootdown::{Machine, Policy, Tags, Walkers};
@@ -23,7 +23,7 @@ const PROMOTION: Model = Model {
     ..TWO
 };
 
-/// A space is promoted by its first flush and broadcast to by its second, while a CPU switches in.
+/// A space is promoted by its first flush and broadcast by its second, while a CPU switches in.
 fn promoted<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(0, |world| world.switch_to(0));
     world.run([
@@ -44,7 +44,7 @@ fn promoted<const WEAK: u8>(world: &'static World<WEAK>) {
 #[test]
 fn promotion() {
     sound("promotion", PROMOTION, promoted);
-    // A broadcast is a message here, which orders more than an instruction does: mutants of barriers do not show.
+    // A broadcast is a message here, which orders more than an instruction does: mutants of barriers are not detected.
     finds("promotion", PROMOTION, Bug::GiveUpWaiting, promoted);
 }
 
@@ -60,7 +60,7 @@ pub(crate) const ROLL_OVER: Model = Model {
     ..TWO
 };
 
-/// The third of three tags is taken; CPU 0 needs a fourth while CPU 1, which has entries under two of them, goes on to
+/// The third of three tags is taken. CPU 0 needs a fourth while CPU 1, which has entries under two of them, switches to
 /// the same space.
 fn rolled_over<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
@@ -90,7 +90,7 @@ fn roll_over() {
     finds("roll-over", ROLL_OVER, Bug::TagReusedWithoutFlush, rolled_over);
 }
 
-/// A CPU that was lazy comes back behind a roll-over, which another CPU made before it withdrew a page.
+/// A lazy CPU returns after a roll-over, which another CPU made before it withdrew a page.
 fn rolled_over_lazy<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
         world.switch_to(0);
@@ -125,7 +125,7 @@ fn roll_over_under_a_lazy_cpu() {
     finds("roll-over, lazy", model, Bug::LazyKeepsOldTag, rolled_over_lazy);
 }
 
-/// The tag of space 0 is no longer its own; while a page is withdrawn from it, CPU 1 gets it another.
+/// Space 0 has lost its tag. While a page is withdrawn from it, CPU 1 gets it another.
 fn gets_a_tag<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
         world.switch_to(0);
@@ -148,7 +148,7 @@ fn a_new_tag_against_an_unmap() {
     finds("new tag", model, Bug::GiveUpWaiting, gets_a_tag);
 }
 
-/// CPU 1 comes back to space 0, which has a tag still, while CPU 0 takes a tag when none is left, and withdraws a page.
+/// CPU 1 returns to space 0, which still has a tag, while CPU 0 takes a tag when none is left, and withdraws a page.
 fn returns_at_a_roll_over<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
         world.switch_to(0);

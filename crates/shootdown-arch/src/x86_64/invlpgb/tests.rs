@@ -1,4 +1,4 @@
-//! Operands bit by bit, and what must not be expressible.
+//! Operands bit by bit, and operands that must not be expressible.
 
 use super::*;
 use proptest::prelude::*;
@@ -50,7 +50,7 @@ fn every_form_has_its_literal_operands() {
 
 #[test]
 fn one_page_is_no_extra_page() {
-    // Regression 26: the count passed where count - 1 is meant over-flushes by one page.
+    // Regression 26: passing the count instead of count - 1 flushes one page too many.
     let one = EIGHT.pages(0x1000, 1, Stride::Size4K, WIDTH).expect("fits");
     assert_eq!(registers(Invlpgb::kernel_pages(one)).1, 0);
     let eight = EIGHT.pages(0x1000, 8, Stride::Size4K, WIDTH).expect("fits");
@@ -76,7 +76,7 @@ fn the_limit_neither_wraps_nor_is_ever_zero() {
 
 #[test]
 fn an_early_flush_without_limits_ends() {
-    // Regression 4: a limit of 0 looped for ever.
+    // Regression 4: a limit of 0 looped forever.
     let chunks = InvlpgbLimits::UNREAD
         .split(0xFFFF_8000_0000_0000, 5, Stride::Size4K, WIDTH)
         .expect("valid");
