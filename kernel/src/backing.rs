@@ -1,7 +1,7 @@
 //! Memory that outlives its mappings: what a file in memory, or memory shared with children, consists of.
 
-use crate::arch::lock::Mutex;
 use crate::frames::{self, FrameList};
+use crate::lock::Mutex;
 use crate::memory::{Frame, PAGE};
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -1,6 +1,7 @@
 //! The world of the engine's atomics: the processor's own. Only waiting is ours.
 
-use crate::arch::time;
+use crate::arch::{cpu, interrupts};
+use crate::time;
 use core::sync::atomic::AtomicU64;
 use shootdown::Facade;
 use shootdown_cpu::BareMetal;
@@ -50,12 +51,12 @@ unsafe impl Facade for Bare {
         while !condition() {
             let chores = time::chores();
             if chores == 0 {
-                core::hint::spin_loop();
+                interrupts::pause();
                 continue;
             }
             // Not at the first look: most waits are over at the second.
             if chores & time::MAIL != 0 && looks != 0 {
-                crate::emulate::poll();
+                cpu::poll();
             }
             looks = looks.wrapping_add(1);
             if chores & time::DEAR_PAUSE == 0 || looks.is_multiple_of(time::LOOKS) {

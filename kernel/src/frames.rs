@@ -4,10 +4,13 @@
 //! which is what the torture test wants to see. The list runs through an array of notes, one per page, which lies in
 //! front of the pages themselves: the heap is for small things.
 
-use crate::arch::lock::Mutex;
+use crate::lock::Mutex;
 use crate::memory::{Frame, LARGE_PAGE, PAGE};
 use core::sync::atomic::{AtomicU32, Ordering};
 use spin::Once;
+
+/// Bytes of a kernel stack.
+const STACK: u64 = 64 * 1024;
 
 /// What is kept for each page.
 pub struct Note {
@@ -125,6 +128,12 @@ pub fn allocate_run(pages: u32) -> Option<Frame> {
     }
     pool.fresh += pages;
     Some(Frame(pool.fresh - pages))
+}
+
+/// A kernel stack that is never freed; its top. `None` when memory is out.
+pub fn new_stack() -> Option<u64> {
+    let first = allocate_run((STACK / PAGE) as u32)?;
+    Some(crate::memory::direct::<u8>(first.address()) as u64 + STACK)
 }
 
 /// A page of zeroes.

@@ -2,12 +2,12 @@
 //! numbers, pins and clock, and counts. A kernel that counts nothing writes `shootdown_cpu::hooks!` in place of most of
 //! this: see `examples/minimal-x86_64`.
 
-use crate::arch::{self, apic, invalidate, traps};
+use crate::arch::{controller, interrupts, invalidate, traps};
+use crate::cpu::{add, cpu};
 use crate::facade::Bare;
-use crate::{measure, serial};
+use crate::{measure, serial, time};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Policy, Root, Stuck, Tag};
 use shootdown_cpu::Processor;
-use x86_64::instructions::interrupts;
 
 /// Words of a CPU set: 64 CPUs.
 pub const WORDS: usize = 1;
@@ -39,7 +39,7 @@ unsafe impl Kernel<WORDS> for Hooks {
 
     #[inline]
     fn cpu(&self) -> CpuId {
-        arch::cpu().id
+        cpu().id
     }
 
     #[inline]
@@ -47,7 +47,7 @@ unsafe impl Kernel<WORDS> for Hooks {
         let were_on = interrupts::are_enabled();
         interrupts::disable();
         if were_on && measure::tracking() {
-            measure::interrupts_off(arch::cpu());
+            measure::interrupts_off(cpu());
         }
         u64::from(were_on)
     }
@@ -56,7 +56,7 @@ unsafe impl Kernel<WORDS> for Hooks {
     fn interrupts_restore(&self, were_on: u64) {
         if were_on != 0 {
             if measure::tracking() {
-                measure::interrupts_on(arch::cpu());
+                measure::interrupts_on(cpu());
             }
             interrupts::enable();
         }
@@ -70,24 +70,20 @@ unsafe impl Kernel<WORDS> for Hooks {
     #[inline]
     fn send_ipi(&self, targets: &CpuMask<WORDS>) {
         let mut sent = 0;
-        for target in targets.iter() {
-            // A CPU's number is not its number in the interrupt controller (regression 19).
-            apic::send(arch::cpu::apic_id(target), traps::SHOOTDOWN);
-            sent += 1;
-        }
-        arch::cpu::add(&arch::cpu().counts.sent, sent);
+        controller::send(targets.iter().inspect(|_| sent += 1), traps::SHOOTDOWN);
+        add(&cpu().counts.sent, sent);
     }
 
     // Always: see `invalidate::here`.
     #[inline(always)]
     fn invalidate(&self, what: Local) {
-        invalidate::here(arch::cpu(), what);
+        invalidate::here(cpu(), what);
     }
 
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         // SAFETY: every root maps the upper half as the kernel's own does; the engine is told before one is freed, and
         // has masked interrupts.
-        unsafe { invalidate::load_root(arch::cpu(), root, tag, keep) };
+        unsafe { invalidate::load_root(cpu(), root, tag, keep) };
     }
 
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
@@ -95,11 +91,11 @@ unsafe impl Kernel<WORDS> for Hooks {
     }
 
     fn broadcast_interrupts(&self) -> bool {
-        self.emulated
+        self.emulated || self.processor.broadcast_interrupts()
     }
 
     fn broadcast(&self, what: Broadcast) {
-        arch::cpu::add(&arch::cpu().counts.broadcasts, 1);
+        add(&cpu().counts.broadcasts, 1);
         self.processor.broadcast(what).expect("no x86-64 processor refuses one");
     }
 
@@ -109,7 +105,7 @@ unsafe impl Kernel<WORDS> for Hooks {
 
     #[inline]
     fn pin(&self) {
-        let cpu = arch::cpu();
+        let cpu = cpu();
         if measure::tracking() && cpu.pins.get() == 0 {
             measure::preemption_off(cpu);
         }
@@ -118,7 +114,7 @@ unsafe impl Kernel<WORDS> for Hooks {
 
     #[inline]
     fn unpin(&self) {
-        let cpu = arch::cpu();
+        let cpu = cpu();
         if measure::tracking() && cpu.pins.get() == 1 {
             measure::preemption_on(cpu);
         }
@@ -127,7 +123,7 @@ unsafe impl Kernel<WORDS> for Hooks {
 
     #[inline]
     fn now_ns(&self) -> u64 {
-        arch::time::now_ns()
+        time::now_ns()
     }
 
     fn stuck(&self, report: Stuck) {

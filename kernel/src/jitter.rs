@@ -1,8 +1,8 @@
 //! Timer interrupts at random moments, so that the emulator changes turns at any instruction: every seed another
 //! interleaving, and the same seed the same one.
 
-use crate::arch::apic;
-use crate::arch::cpu::Cpu;
+use crate::arch::timer;
+use crate::cpu::Cpu;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bus cycles between two; 0 for none.
@@ -21,7 +21,7 @@ pub fn begin(cpu: &Cpu, seed: u64) {
 
 /// Ends here.
 pub fn end() {
-    apic::arm_timer(0);
+    timer::arm(0);
 }
 
 /// The next interval.
@@ -37,5 +37,5 @@ pub fn rearm(cpu: &Cpu) {
     state ^= state >> 27;
     cpu.jitter.set(state);
     let random = state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
-    apic::arm_timer((1 + random % most) as u32);
+    timer::arm((1 + random % most) as u32);
 }

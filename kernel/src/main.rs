@@ -1,4 +1,4 @@
-//! A small SMP kernel for x86-64 that runs the shootdown engine on real page tables, real interrupts and real
+//! A small SMP kernel that runs the shootdown engine on real page tables, real interrupts and real
 //! instructions.
 //!
 //! Read `hooks.rs` first: it is all that the engine asks of a kernel. `space.rs` shows when the engine is called.
@@ -10,10 +10,9 @@
 //! | changes whose flush is not over | `unflushed.rs` |
 //! | the address-space lock, whose waiters sleep | `sleeping.rs` |
 //! | time before a flush, for tests | `window.rs` |
-//! | the processor | `arch/` |
-//! | what the loader tells; the screen | `loader.rs`, `screen.rs` |
-//! | INVLPGB and TLBSYNC where the processor lacks them | `emulate.rs` |
-//! | what is run | `workloads.rs`, `table.rs` (several designs in one boot), `torture/`, `linux/` (unmodified programs) |
+//! | the processor, the board and its loader; page-table entries | `arch/`, a folder for each instruction set |
+//! | CPUs, their jobs, what interrupts lead to, time | `cpu.rs`, `smp.rs`, `trap.rs`, `time.rs` |
+//! | what is run | `workloads.rs`, `table.rs` (designs in one boot), `torture/`, `linux/` (unmodified programs) |
 #![no_std]
 #![no_main]
 
@@ -25,39 +24,40 @@ extern crate shootdown_patched as shootdown;
 
 mod arch;
 mod backing;
-mod emulate;
+mod cpu;
 mod facade;
 mod frames;
 mod hooks;
 mod jitter;
 mod linux;
-mod loader;
+mod lock;
 mod measure;
 mod memory;
 mod options;
 mod paging;
 mod reclaim;
 mod region;
-mod screen;
 mod serial;
 mod sleeping;
+mod smp;
 mod space;
 mod table;
+mod time;
 mod torture;
+mod trap;
 mod unflushed;
 mod window;
 mod workloads;
 
 use alloc::boxed::Box;
-use arch::cpu::Cpu;
-use arch::{acpi, apic, boot, cpu, features, smp, time};
+use arch::interrupts::without_interrupts;
+use arch::{boot, controller, features, interrupts};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use cpu::Cpu;
 use hooks::{Hooks, WORDS};
-use memory::Frame;
 use options::Options;
 use serial::Status;
 use shootdown::{Design, Engine, Local, PerCpu, Reach, Root, Storage, Tags, tag_words};
-use x86_64::instructions::interrupts::{self, without_interrupts};
 
 /// The heap: small things that live long. Pages and stacks come from `frames`.
 const HEAP: usize = 8 << 20;
@@ -65,7 +65,7 @@ const HEAP: usize = 8 << 20;
 const LARGE_PAGES: u32 = 8;
 
 #[global_allocator]
-static ALLOCATOR: talc::TalcLock<arch::lock::Mutex<()>, talc::source::Claim> = talc::TalcLock::new({
+static ALLOCATOR: talc::TalcLock<lock::Mutex<()>, talc::source::Claim> = talc::TalcLock::new({
     static mut MEMORY: [u8; HEAP] = [0; HEAP];
     // SAFETY: the allocator alone uses it.
     unsafe { talc::source::Claim::array(&raw mut MEMORY) }
@@ -89,7 +89,7 @@ fn replace_engine(options: &Options, design: Design) {
         without_interrupts(|| {
             engine().switch_to_kernel();
             engine().cpu_offline();
-            cpu.mail.detach();
+            cpu.local.detach();
         });
     });
     // No CPU walks any more.
@@ -98,32 +98,17 @@ fn replace_engine(options: &Options, design: Design) {
     smp::on_all(cpu::all().len(), |cpu| without_interrupts(|| come_online(cpu)));
 }
 
-/// The top table that maps the kernel only.
-pub fn kernel_root() -> Frame {
-    Frame::at(boot::root())
-}
-
-/// The first CPU comes here from `boot`, on the boot stack, with the lower half still mapped.
-extern "C" fn first_cpu(words: u32, by_multiboot: u32) -> ! {
-    serial::set_up();
-    let told = if by_multiboot == 0 {
-        loader::pvh(words)
-    } else {
-        loader::multiboot(words)
-    };
-    if let Some(screen) = told.screen {
-        screen::set_up(screen);
-    }
+/// The first CPU comes here from `boot`, on the boot stack.
+pub fn first_cpu(told: &boot::Told) -> ! {
     let options = match Options::read(told.line) {
         Ok(options) => options,
         Err((word, why)) => refuse(word, why),
     };
+    #[cfg(target_arch = "x86_64")]
     if options.bochs {
-        serial::in_bochs();
+        arch::console::in_bochs();
     }
-    apic::choose_mode();
-    features::get();
-    cpu::set_up(&acpi::cpus(told.root_pointer, apic_id_of_first()));
+    cpu::set_up(&controller::set_up(told));
     frames::set_up(memory::image_end(), told.memory_end, LARGE_PAGES);
     let me = &cpu::all()[0];
     // SAFETY: once, by the first CPU.
@@ -135,13 +120,16 @@ extern "C" fn first_cpu(words: u32, by_multiboot: u32) -> ! {
     come_online(me);
     interrupts::enable();
     smp::start_others();
-    paging::finish_kernel_root(kernel_root());
-    smp::on_all(cpu::all().len(), |cpu| arch::invalidate::here(cpu, Local::All));
+    paging::finish_kernel_root();
+    smp::on_all(cpu::all().len(), |cpu| {
+        arch::invalidate::here(cpu, Local::All);
+        arch::invalidate::sync();
+    });
     run(&options)
 }
 
 /// Every other CPU comes here, on a stack of its own.
-extern "C" fn other_cpu(id: usize) -> ! {
+pub extern "C" fn other_cpu(id: usize) -> ! {
     let me = &cpu::all()[id];
     // SAFETY: once, by the CPU whose number it is.
     unsafe { smp::set_up_this_cpu(me) };
@@ -153,32 +141,23 @@ extern "C" fn other_cpu(id: usize) -> ! {
 
 /// Brings this CPU into the engine. Interrupts are off.
 fn come_online(me: &Cpu) {
-    me.mail.attach();
+    me.local.attach();
     engine().cpu_online();
-}
-
-/// The number of the first CPU, before it has a structure of its own.
-fn apic_id_of_first() -> u32 {
-    apic::enable();
-    apic::id()
 }
 
 fn set_up_engine(options: &Options, design: Design) {
     let cpus = cpu::all().len();
-    let features = features::get();
-    let emulated = options.emulate && features.lacks_broadcast;
-    if emulated && !matches!(design.policy.reach, Reach::Ipi | Reach::None) {
-        time::take_up(time::MAIL);
-    }
-    let limits = features.processor.invlpgb_limits().or(emulated.then(emulate::limits));
+    let broadcasts = !matches!(design.policy.reach, Reach::Ipi | Reach::None);
+    let (processor, emulated) = features::broadcasts(options.emulate, broadcasts);
     let hooks = Hooks {
-        processor: features.processor.with_broadcast(limits),
+        processor,
         emulated,
         silence_is_violation: options.workload == "torture" && (options.icount.is_some() || options.fault.is_some()),
     };
     if let Some(name) = options.fault {
         select_bug(name);
     }
+    let design = features::on_this_machine(design);
     let design = if options.workload == "torture" {
         torture::tightened(design, cpus)
     } else {
@@ -211,7 +190,8 @@ fn select_bug(name: &str) {
 fn run(options: &Options) -> ! {
     match options.workload {
         "hello" => {
-            smp::survive_nmis();
+            #[cfg(target_arch = "x86_64")]
+            controller::survive_nmis();
             println!(
                 "shootdown kernel: {} CPUs, design {}, {:?}, {} ticks per second",
                 cpu::all().len(),
@@ -238,7 +218,7 @@ fn refuse(word: &str, why: &str) -> ! {
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    x86_64::instructions::interrupts::disable();
+    interrupts::disable();
     serial::print_last(format_args!("{info}"));
     serial::exit(Status::Failure)
 }

@@ -3,8 +3,8 @@
 //! A stretch is measured twice: in instructions (or ticks) of its own CPU, and in those of the whole machine meanwhile,
 //! which is what a waiting interrupt sees. Only while [`track`] is on: the readings cost instructions themselves.
 
-use crate::arch::cpu::Cpu;
-use crate::arch::time::Own;
+use crate::cpu::Cpu;
+use crate::time::Own;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shootdown::Event;

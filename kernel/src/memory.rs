@@ -1,5 +1,7 @@
 //! Where things are: the layout of the address space, and physical memory as the kernel sees it.
 //!
+//! Where each begins is the instruction set's: `arch/*/layout.rs`.
+//!
 //! | from | what |
 //! | --- | --- |
 //! | `0` | user addresses, of the space that is loaded |
@@ -7,18 +9,14 @@
 //! | [`DYNAMIC`] | kernel mappings that come and go, global |
 //! | [`KERNEL_BASE`] | the kernel's own image |
 
+pub use crate::arch::layout::{DIRECT_MAP, DYNAMIC, KERNEL_BASE, USER_BITS};
+
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 /// Bytes of a large page, and of what one lowest-level table maps.
 pub const LARGE_PAGE: u64 = 2 << 20;
-/// First address of the upper half.
-pub const DIRECT_MAP: u64 = 0xFFFF_8000_0000_0000;
-/// Kernel mappings that come and go.
-pub const DYNAMIC: u64 = 0xFFFF_C000_0000_0000;
-/// Physical address 0, where the kernel is linked.
-pub const KERNEL_BASE: u64 = 0xFFFF_FFFF_8000_0000;
 /// One past the last user address.
-pub const USER_END: u64 = 0x0000_7FFF_FFFF_F000;
+pub const USER_END: u64 = (1 << USER_BITS) - PAGE;
 /// Physical memory that the direct map reaches.
 pub const DIRECT_BYTES: u64 = 4 << 30;
 
@@ -35,11 +33,6 @@ impl Frame {
     /// Its first byte.
     pub const fn address(self) -> u64 {
         self.0 as u64 * PAGE
-    }
-
-    /// The frame `index` pages on.
-    pub const fn plus(self, index: u32) -> Frame {
-        Frame(self.0 + index)
     }
 
     /// Its memory, as words, through the direct map. What may be done with them depends on who owns the frame.

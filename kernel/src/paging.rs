@@ -1,58 +1,14 @@
-//! Page tables: four levels of real entries, read and written as atomic words.
+//! Page tables: levels of real entries, read and written as atomic words.
 //!
 //! Nothing here invalidates or locks: who may change which entry, and what must be flushed, is `space`'s.
 
+use crate::arch::boot;
+use crate::arch::format::{Entry, LEVELS, USER_ENTRIES};
 use crate::frames;
 use crate::memory::{DYNAMIC, Frame, PAGE};
 use core::sync::atomic::{AtomicU64, Ordering};
-use x86_64::structures::paging::PageTableFlags;
 
-/// Flags of entries.
-pub type Flags = PageTableFlags;
-
-/// A user page that may be read.
-pub const USER: Flags = Flags::PRESENT.union(Flags::USER_ACCESSIBLE).union(Flags::NO_EXECUTE);
-/// A link to a table: what it allows, the leaves restrict.
-const LINK: Flags = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::USER_ACCESSIBLE);
-const ADDRESS: u64 = 0x000F_FFFF_FFFF_F000;
-
-/// What an entry holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry(pub u64);
-
-impl Entry {
-    /// A page or a table with these flags.
-    pub const fn new(frame: Frame, flags: Flags) -> Entry {
-        Entry(frame.address() | flags.bits())
-    }
-
-    /// Whether the processor follows it.
-    pub const fn is_present(self) -> bool {
-        self.0 & Flags::PRESENT.bits() != 0
-    }
-
-    /// Whether it has all these flags.
-    pub const fn has(self, flags: Flags) -> bool {
-        self.0 & flags.bits() == flags.bits()
-    }
-
-    /// Without these flags.
-    pub const fn without(self, flags: Flags) -> Entry {
-        Entry(self.0 & !flags.bits())
-    }
-
-    /// With these flags.
-    pub const fn with(self, flags: Flags) -> Entry {
-        Entry(self.0 | flags.bits())
-    }
-
-    /// What it refers to.
-    pub const fn frame(self) -> Frame {
-        Frame::at(self.0 & ADDRESS)
-    }
-}
-
-/// Place of `address` in the table of that level: 4 is the root, 1 holds pages.
+/// Place of `address` in the table of that level: [`LEVELS`] is the root, 1 holds pages.
 pub const fn index(address: u64, level: u32) -> usize {
     (address >> (12 + 9 * (level - 1)) & 511) as usize
 }
@@ -65,10 +21,10 @@ pub fn place(table: Frame, address: u64, level: u32) -> &'static AtomicU64 {
 /// The table of that level on the way to `address`, if there is one.
 pub fn table(root: Frame, address: u64, level: u32) -> Option<Frame> {
     let mut table = root;
-    for above in (level + 1..=4).rev() {
+    for above in (level + 1..=LEVELS).rev() {
         // Acquire: what the link leads to was written before it.
         let link = Entry(place(table, address, above).load(Ordering::Acquire));
-        if !link.is_present() || link.has(Flags::HUGE_PAGE) {
+        if !link.is_present() || link.is_large() {
             return None;
         }
         table = link.frame();
@@ -82,10 +38,10 @@ pub fn table(root: Frame, address: u64, level: u32) -> Option<Frame> {
 /// When a large page is in the way.
 pub fn table_or_new(root: Frame, address: u64, level: u32) -> Option<Frame> {
     let mut table = root;
-    for above in (level + 1..=4).rev() {
+    for above in (level + 1..=LEVELS).rev() {
         let place = place(table, address, above);
         let link = Entry(place.load(Ordering::Acquire));
-        assert!(!link.has(Flags::HUGE_PAGE), "a large page is at {address:#x}");
+        assert!(!link.is_large(), "a large page is at {address:#x}");
         table = if link.is_present() {
             link.frame()
         } else {
@@ -99,7 +55,7 @@ fn add_table(place: &AtomicU64) -> Option<Frame> {
     let new = frames::allocate_zeroed()?;
     frames::note(new).count.store(0, Ordering::Relaxed);
     // Release: an empty table, then the link to it.
-    match place.compare_exchange(0, Entry::new(new, LINK).0, Ordering::AcqRel, Ordering::Acquire) {
+    match place.compare_exchange(0, Entry::table(new).0, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(new),
         Err(other) => {
             frames::free(new);
@@ -108,20 +64,25 @@ fn add_table(place: &AtomicU64) -> Option<Frame> {
     }
 }
 
-/// A root that maps what the kernel's does in the upper half, and nothing in the lower.
-pub fn new_root(kernel: Frame) -> Option<Frame> {
+/// The top table for the kernel's own addresses.
+pub fn kernel_table() -> Frame {
+    Frame::at(boot::kernel_table())
+}
+
+/// A root that maps what the kernel's does above user addresses, and nothing for those.
+pub fn new_root() -> Option<Frame> {
     let root = frames::allocate_zeroed()?;
-    for (own, shared) in root.words().iter().zip(kernel.words()).skip(256) {
+    for (own, shared) in root.words().iter().zip(kernel_table().words()).skip(USER_ENTRIES) {
         own.store(shared.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     Some(root)
 }
 
-/// Before the first space: the tables that all roots share for kernel mappings that come and go; and the lower half,
-/// where the CPUs started, is empty from now on.
-pub fn finish_kernel_root(kernel: Frame) {
-    table_or_new(kernel, DYNAMIC, 3).expect("there is memory at boot");
-    kernel.words()[0].store(0, Ordering::SeqCst);
+/// Before the first space: the tables that all roots share for kernel mappings that come and go; and nothing is left
+/// of how the CPUs started.
+pub fn finish_kernel_root() {
+    table_or_new(kernel_table(), DYNAMIC, LEVELS - 1).expect("there is memory at boot");
+    boot::leave_start();
 }
 
 /// Calls `visit` with the place of every lowest-level entry that is not 0 in `start..end`, and the table it is in.

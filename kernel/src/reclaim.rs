@@ -1,10 +1,10 @@
 //! Table pages that were unlinked: flushed, and freed when no lockless walk can hold a link to them any more.
 
-use crate::arch::lock::Mutex;
 use crate::engine;
 use crate::facade::Bare;
 use crate::frames::{self, FrameList};
 use crate::hooks::WORDS;
+use crate::lock::Mutex;
 use alloc::collections::VecDeque;
 use shootdown::{Grace, Range, Retired, Space};
 

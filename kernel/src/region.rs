@@ -1,7 +1,6 @@
 //! Stretches of an address space: what user code may do there, and where their pages come from.
 
 use crate::backing::Backing;
-use crate::paging::{Flags, USER};
 use alloc::vec::Vec;
 
 /// A stretch of addresses that faults fill.
@@ -30,15 +29,6 @@ impl Access {
     /// Reading, and writing if so.
     pub const fn data(write: bool) -> Access {
         Access { write, execute: false }
-    }
-
-    /// Flags of a user page that may be read, and fetched from if so, but not yet written.
-    pub const fn flags(self) -> Flags {
-        if self.execute {
-            USER.difference(Flags::NO_EXECUTE)
-        } else {
-            USER
-        }
     }
 }
 

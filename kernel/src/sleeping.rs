@@ -9,9 +9,9 @@
 //!
 //! A thread that takes this lock holds no spin lock, because it may sleep.
 
-use crate::arch;
-use crate::arch::lock::Mutex;
 use crate::linux::task::{self, Task};
+use crate::lock::Mutex;
+use crate::time;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -89,7 +89,7 @@ impl Raw {
         }
         // The first was woken without need and waits for a CPU, perhaps for this one: it is not waited for.
         while !self.try_take(writes, 0) {
-            arch::relax();
+            time::relax();
         }
     }
 

@@ -11,17 +11,18 @@
 
 mod fault;
 
-use crate::arch::cpu::add;
-use crate::arch::time::Own;
+use crate::arch::format::{self, Entry};
+use crate::cpu::add;
 use crate::facade::Bare;
 use crate::frames::{self, FrameList};
 use crate::hooks::WORDS;
 use crate::memory::{Frame, LARGE_PAGE};
-use crate::paging::{self, Entry, Flags};
+use crate::paging;
 use crate::region::{Access, Region, carve};
 use crate::sleeping::RwLock;
+use crate::time::Own;
 use crate::unflushed::{Change, Unflushed};
-use crate::{arch, engine, reclaim, window};
+use crate::{cpu, engine, reclaim, time, window};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use shootdown::{Flushed, Range, Root, Space, Stride};
@@ -61,7 +62,7 @@ pub fn release(frame: Frame, free: &mut FrameList) {
 impl AddressSpace {
     /// An empty one. `None` when memory is out.
     pub fn new() -> Option<AddressSpace> {
-        let root = paging::new_root(crate::kernel_root())?;
+        let root = paging::new_root()?;
         Some(AddressSpace {
             space: engine().space(Root(root.address())),
             root,
@@ -72,7 +73,7 @@ impl AddressSpace {
 
     /// Loads it here; faults of this CPU are its own from now on.
     pub fn enter(&'static self) {
-        let cpu = arch::cpu();
+        let cpu = cpu::cpu();
         cpu.space.set(Some(self));
         cpu.owes_catching_up.set(false);
         // SAFETY: a space is freed by `destroy` only, which retires it.
@@ -82,7 +83,7 @@ impl AddressSpace {
     /// Loads the kernel's own root here.
     pub fn leave() {
         engine().switch_to_kernel();
-        arch::cpu().space.set(None);
+        cpu::cpu().space.set(None);
     }
 
     /// Makes `start..end` a region, of zeroes until it is written. The addresses are nobody's yet.
@@ -110,7 +111,7 @@ impl AddressSpace {
 
     fn flush(&self, range: Range) -> Flushed {
         window::hold_open();
-        let cpu = arch::cpu();
+        let cpu = cpu::cpu();
         let begun = Own::if_kept();
         let flushed = shootdown_flush(&self.space, range);
         add(&cpu.counts.flushes, 1);
@@ -140,7 +141,7 @@ impl AddressSpace {
             let old = loop {
                 let old = Entry(place.load(Ordering::Acquire));
                 if !old.is_present() && old.0 != 0 {
-                    arch::relax();
+                    time::relax();
                 } else if place
                     .compare_exchange(old.0, 0, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
@@ -196,10 +197,7 @@ impl AddressSpace {
         };
         let place = paging::place(above, address, 2);
         let link = Entry(place.load(Ordering::Acquire));
-        if link.is_present()
-            && !link.has(Flags::HUGE_PAGE)
-            && frames::note(link.frame()).count.load(Ordering::Acquire) == 0
-        {
+        if link.is_present() && !link.is_large() && frames::note(link.frame()).count.load(Ordering::Acquire) == 0 {
             place.store(0, Ordering::Release);
             tables.push(link.frame());
         }
@@ -239,20 +237,16 @@ impl AddressSpace {
                 });
             }
             // Where writes are allowed again, the next one faults and finds out whose page it is.
-            let lost = if access.write { 0 } else { Flags::WRITABLE.bits() };
-            let no_execute = Flags::NO_EXECUTE.bits();
             paging::for_each_leaf(self.root, start, end, |_, _, place| {
-                let new = |old: u64| {
-                    let kept = old & !(lost | no_execute);
-                    kept | if access.execute { 0 } else { no_execute }
-                };
                 // Nobody else changes what an entry allows: the lock is held to write.
-                let old = place.load(Ordering::Acquire);
-                if old & lost != 0 || new(old) & !old & no_execute != 0 {
+                let old = Entry(place.load(Ordering::Acquire));
+                if old.allows_more_than(old.restricted(access)) {
                     change.weakens();
                 }
                 // The processor may set bits of its own at any time.
-                let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(new(old)));
+                let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+                    Some(Entry(old).restricted(access).0)
+                });
             });
         }
         if change.must_flush() {
@@ -275,16 +269,19 @@ impl AddressSpace {
                         complete = false;
                         return;
                     };
-                    let kept = if shared { u64::MAX } else { !Flags::WRITABLE.bits() };
-                    if !shared && Entry(place.load(Ordering::Acquire)).has(Flags::WRITABLE) {
+                    if !shared && Entry(place.load(Ordering::Acquire)).is_writable() {
                         change.weakens();
                     }
-                    let old = Entry(place.fetch_and(kept, Ordering::AcqRel));
-                    if old.frame() != zeroes() {
-                        frames::note(old.frame()).count.fetch_add(1, Ordering::AcqRel);
+                    let kept = if shared {
+                        Entry(place.load(Ordering::Acquire))
+                    } else {
+                        format::forbid_writes(place).read_only()
+                    };
+                    if kept.frame() != zeroes() {
+                        frames::note(kept.frame()).count.fetch_add(1, Ordering::AcqRel);
                     }
                     frames::note(table).count.fetch_add(1, Ordering::Relaxed);
-                    paging::place(table, address, 1).store(old.0 & kept, Ordering::Release);
+                    paging::place(table, address, 1).store(kept.0, Ordering::Release);
                 });
             }
             copy.regions.write().clone_from(&regions);
@@ -320,13 +317,17 @@ impl AddressSpace {
     /// Ends the space: takes it off every CPU, frees all it has. Nobody uses it any more.
     pub fn destroy(self) {
         let _left = engine().retire(&self.space);
-        free_tables(self.root, 4);
+        free_tables(self.root, format::LEVELS);
     }
 }
 
 /// Frees a table of that level of a space that no CPU has loaded, with all that is below it in the lower half.
 fn free_tables(table: Frame, level: u32) {
-    let own = if level == 4 { 256 } else { 512 };
+    let own = if level == format::LEVELS {
+        format::USER_ENTRIES
+    } else {
+        512
+    };
     let mut free = FrameList::EMPTY;
     for place in &table.words()[..own] {
         let entry = Entry(place.load(Ordering::Acquire));
@@ -335,7 +336,7 @@ fn free_tables(table: Frame, level: u32) {
         }
         match level {
             1 => release(entry.frame(), &mut free),
-            2 if entry.has(Flags::HUGE_PAGE) => frames::free_large(entry.frame()),
+            2 if entry.is_large() => frames::free_large(entry.frame()),
             _ => free_tables(entry.frame(), level - 1),
         }
     }

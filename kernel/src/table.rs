@@ -1,10 +1,10 @@
 //! Several designs on one boot, as a table: what a real machine prints, on its serial port and its screen.
 
-use crate::arch::{cpu, features};
+use crate::arch::features;
 use crate::options::Options;
 use crate::serial::{self, Status};
 use crate::workloads::{self, Workload};
-use crate::{println, replace_engine};
+use crate::{cpu, println, replace_engine};
 use alloc::vec::Vec;
 
 /// Measures every design with every number of threads, and ends.
@@ -31,16 +31,8 @@ pub fn run(workload: Workload, options: &Options) -> ! {
     }
     println!(
         "tags: {}; broadcast: {}; stale translations: {stale}; done",
-        if features::get().processor.has_tags() {
-            "PCID and INVPCID"
-        } else {
-            "none"
-        },
-        match workloads::broadcast_in_words() {
-            "emulated" => "EMULATED, by interrupts",
-            "hardware" => "INVLPGB and TLBSYNC of the processor",
-            _ => "none",
-        }
+        features::tags_in_words(),
+        features::in_words(workloads::broadcast_in_words()),
     );
     serial::exit(if stale == 0 { Status::Success } else { Status::Violation })
 }

@@ -15,6 +15,6 @@ pub fn set(linger: u64) {
 #[inline]
 pub fn hold_open() {
     for _ in 0..LINGER.load(Ordering::Relaxed) {
-        crate::arch::relax();
+        crate::time::relax();
     }
 }

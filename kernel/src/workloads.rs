@@ -3,14 +3,15 @@
 //! They are the simulator's workloads of the same names. The threads run in kernel mode; pages are touched through the
 //! translations of the space that is loaded, and faults are served as user code's are.
 
-use crate::arch::cpu::{self, Counts, Cpu, add};
-use crate::arch::{smp, time};
+use crate::arch::{features, traps};
+use crate::cpu::{self, Counts, Cpu, add};
 use crate::measure::{self, Longest};
 use crate::memory::PAGE;
 use crate::options::Options;
 use crate::serial::{self, Status};
 use crate::space::AddressSpace;
 use crate::{engine, println};
+use crate::{smp, time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -270,7 +271,7 @@ fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals
         });
         instructions(ticks.max().unwrap_or(0), 1)
     };
-    let stubs = (counted.taken * STUB_INSTRUCTIONS) << shift.unwrap_or(0);
+    let stubs = (counted.taken * traps::STUB_INSTRUCTIONS) << shift.unwrap_or(0);
     println!(
         "{{\"workload\":\"{}\",\"target\":\"{}\",\"design\":\"{}\",\"threads\":{},\"seed\":{},\"ops\":{},\
          \"ops_per_s\":{:.1},\"ipis_per_op\":{:.4},\"interrupts_per_op\":{:.4},\"stale\":{},\"accesses_checked\":{},\
@@ -310,16 +311,9 @@ fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals
 
 /// What carries broadcasts out.
 pub fn broadcast_in_words() -> &'static str {
-    match (engine().kernel().processor.invlpgb_limits(), engine().kernel().emulated) {
-        (None, _) => "none",
-        (Some(_), true) => "emulated",
-        (Some(_), false) => "hardware",
-    }
+    let hooks = engine().kernel();
+    features::broadcast_in_words(&hooks.processor, hooks.emulated)
 }
-
-/// Instructions of the entry and exit code of the shootdown interrupt where it meets kernel code, as it does under
-/// these workloads; its own measurement does not see them: `arch/traps.rs`.
-const STUB_INSTRUCTIONS: u64 = 26;
 
 /// A number, or `null`.
 struct Number(Option<f64>);

@@ -5,10 +5,11 @@ use super::files::File;
 use super::process::{self, Process};
 use super::task::{self, Task};
 use super::{futex, inside, memory, pinning, user};
-use crate::arch::time;
+use crate::arch::interrupts;
 use crate::arch::traps::Frame;
 use crate::backing::Memory;
 use crate::serial;
+use crate::time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -36,24 +37,25 @@ const FUTEX_FLAGS: u64 = 128 | 256;
 /// Every system call comes here, interrupts off; they are off when it returns.
 pub extern "C" fn call(frame: &mut Frame) {
     inside::begin();
-    x86_64::instructions::interrupts::enable();
+    interrupts::enable();
     let result = {
         let task = task::current();
         dispatch(&task, frame)
     };
-    frame.rax = match result {
+    let value = match result {
         Ok(value) => value,
         Err(Errno(number)) => -i64::from(number) as u64,
     };
-    x86_64::instructions::interrupts::disable();
+    frame.set_result(value);
+    interrupts::disable();
     task::before_user();
 }
 
 fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
     let process = &*task.process;
-    let arguments = [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9];
+    let (number, arguments) = frame.call();
     let [a, b, c, d, ..] = arguments;
-    match frame.rax {
+    match number {
         28 => memory::advise(process, a, b, c),
         202 => futex_call(process, arguments),
         9 => memory::map(process, arguments),
@@ -78,7 +80,6 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
         61 => wait_for(process, a, b, c),
         60 => {
             // What this thread holds is dropped on the way out.
-            frame.rax = 0;
             task.ends.set(true);
             Ok(0)
         }
@@ -89,7 +90,7 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
         77 => truncate(process, a, b),
         89 => Err(EINVAL),
         96 => clock(0, a, 1000),
-        158 if a == ARCH_SET_FS => set_fs(task, b),
+        158 if a == ARCH_SET_FS => set_thread_pointer(task, b),
         158 => Err(EINVAL),
         186 => Ok(u64::from(task.id)),
         218 => {
@@ -106,7 +107,7 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
         319 => Ok(process.files.lock().add(File::Memory(Memory::new()))),
         // Refused, as Linux may: programs do without.
         273 | 334 | 435 => Err(ENOSYS),
-        number => {
+        _ => {
             serial::report_line(format_args!("this kernel lacks system call {number}{}", name(number)));
             process.kill(process::LACKING);
             Err(ENOSYS)
@@ -182,11 +183,11 @@ fn clock(kind: u64, to: u64, unit_ns: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
-fn set_fs(task: &Task, base: u64) -> Result<u64, Errno> {
+fn set_thread_pointer(task: &Task, base: u64) -> Result<u64, Errno> {
     if base >= crate::memory::USER_END {
         return Err(EINVAL);
     }
-    task.set_fs_base(base);
+    task.set_thread_pointer(base);
     Ok(0)
 }
 
@@ -236,23 +237,31 @@ fn futex_call(process: &Process, [address, operation, value, limit, ..]: [u64; 6
 }
 
 fn clone(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
-    let (flags, stack, parent_word, child_word, tls) = (frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8);
+    let (_, [flags, stack, parent_word, child_word, tls, _]) = frame.call();
     if flags & (CLONE_VM | CLONE_THREAD) == 0 && stack == 0 {
         return fork(task, frame);
     }
     if flags & (CLONE_VM | CLONE_THREAD) != CLONE_VM | CLONE_THREAD {
         return Err(ENOSYS);
     }
-    let fs_base = if flags & CLONE_SETTLS != 0 { tls } else { task.fs_base() };
-    if fs_base >= crate::memory::USER_END {
+    let thread_pointer = if flags & CLONE_SETTLS != 0 {
+        tls
+    } else {
+        task.thread_pointer()
+    };
+    if thread_pointer >= crate::memory::USER_END {
         return Err(EINVAL);
     }
-    let start = Frame {
-        rax: 0,
-        rsp: stack,
-        ..*frame
-    };
-    let child = Task::new(task.process.clone(), task::next_id(), start, fs_base, task.fpu_now()).ok_or(ENOMEM)?;
+    let mut start = frame.with_stack(stack);
+    start.set_result(0);
+    let child = Task::new(
+        task.process.clone(),
+        task::next_id(),
+        start,
+        thread_pointer,
+        task.fpu_now(),
+    )
+    .ok_or(ENOMEM)?;
     let id = u64::from(child.id);
     if flags & CLONE_CHILD_CLEARTID != 0 {
         child.clear_at_end.set(child_word);
@@ -271,8 +280,9 @@ fn clone(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
 fn fork(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
     let process = task.process.fork().ok_or(ENOMEM)?;
     let id = process.id;
-    let start = Frame { rax: 0, ..*frame };
-    let child = Task::new(Arc::clone(&process), id, start, task.fs_base(), task.fpu_now()).ok_or(ENOMEM)?;
+    let mut start = *frame;
+    start.set_result(0);
+    let child = Task::new(Arc::clone(&process), id, start, task.thread_pointer(), task.fpu_now()).ok_or(ENOMEM)?;
     // A thread first: a process without one has ended, for whoever waits.
     task.process.adopt(process);
     task::wake(child);

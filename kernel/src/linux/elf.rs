@@ -2,13 +2,14 @@
 
 use super::memory::Addresses;
 use super::user;
+use crate::arch::user::ELF_MACHINE;
 use crate::memory::{PAGE, USER_END};
 use crate::region::{Access, Region};
 use crate::space::AddressSpace;
 use alloc::string::String;
 use alloc::vec::Vec;
 use elf::ElfBytes;
-use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_W, PF_X, PT_INTERP, PT_LOAD};
+use elf::abi::{ET_DYN, ET_EXEC, PF_W, PF_X, PT_INTERP, PT_LOAD};
 use elf::endian::LittleEndian;
 
 /// Where a program goes that can be anywhere.
@@ -45,8 +46,8 @@ pub fn load(space: &AddressSpace, program: &[u8], arguments: &[&str]) -> Result<
     let bad = |why: &str| String::from(why);
     let elf = ElfBytes::<LittleEndian>::minimal_parse(program).map_err(|_| bad("not an ELF file"))?;
     let header = elf.ehdr;
-    if header.class != elf::file::Class::ELF64 || header.e_machine != EM_X86_64 {
-        return Err(bad("not a program for x86-64"));
+    if header.class != elf::file::Class::ELF64 || header.e_machine != ELF_MACHINE {
+        return Err(bad("not a program for this processor"));
     }
     let base: u64 = match header.e_type {
         ET_EXEC => 0,

@@ -1,8 +1,8 @@
 //! What a process has open: its output, files in memory, pipes that carry pinned pages, and nothing.
 
 use super::errno::{EBADF, Errno};
-use crate::arch::lock::Mutex;
 use crate::backing::Memory;
+use crate::lock::Mutex;
 use crate::memory::Frame;
 use crate::space::AddressSpace;
 use alloc::collections::VecDeque;

@@ -5,14 +5,14 @@
 //! Each CPU remembers whether it has to. Kernel code is not preempted; when it steps aside, the next thread loads
 //! its space, which is catching up, and clears the mark.
 
-use crate::arch;
+use crate::cpu;
 use crate::engine;
 use crate::space::AddressSpace;
 
 /// User code of the space that is loaded has entered the kernel.
 #[inline]
 pub fn begin() {
-    let cpu = arch::cpu();
+    let cpu = cpu::cpu();
     if let Some(space) = cpu.space.get()
         && engine().enter_kernel(&space.space)
     {
@@ -23,14 +23,14 @@ pub fn begin() {
 /// Before a user address is touched, before a walk that flushes are to wait for, and before the return to user code.
 #[inline]
 pub fn end() {
-    if arch::cpu().owes_catching_up.get() {
+    if cpu::cpu().owes_catching_up.get() {
         catch_up();
     }
 }
 
 #[cold]
 fn catch_up() {
-    if let Some(space) = arch::cpu().space.get() {
+    if let Some(space) = cpu::cpu().space.get() {
         AddressSpace::enter(space);
     }
 }

@@ -8,13 +8,12 @@
 //! | --- | --- |
 //! | loading a program | `archive.rs`, `elf.rs` |
 //! | threads, and which CPU runs them | `task.rs`, `process.rs`, `futex.rs` |
-//! | the way in and out | `entry.rs`; what the engine is told of it: `inside.rs` |
+//! | the way in and out | `arch/*/user.rs`; what the engine is told of it: `inside.rs` |
 //! | system calls | `calls.rs`, `memory.rs`, `files.rs`, `pinning.rs`, `user.rs`, `errno.rs` |
 
 pub mod archive;
-mod calls;
+pub mod calls;
 mod elf;
-mod entry;
 mod errno;
 mod files;
 mod futex;
@@ -26,10 +25,11 @@ pub mod task;
 mod user;
 
 use crate::arch::traps::Frame;
-use crate::arch::{cpu, descriptors, smp};
+use crate::arch::user::Fpu;
 use crate::options::Options;
 use crate::serial::{self, Status};
 use crate::space::AddressSpace;
+use crate::{cpu, smp};
 use ::alloc::format;
 use ::alloc::string::String;
 use ::alloc::sync::Arc;
@@ -38,9 +38,6 @@ use core::sync::atomic::Ordering;
 use process::Process;
 use shootdown::Reach;
 use task::Task;
-
-/// Interrupts on, and the bit that is always set.
-const USER_FLAGS: u64 = 0x202;
 
 /// Runs the plan and ends.
 pub fn run(options: &Options) -> ! {
@@ -97,15 +94,8 @@ fn execute(program: &str, arguments: &[&str]) -> Result<i32, String> {
     AddressSpace::leave();
     let loaded = loaded.map_err(|why| format!("cannot be run: {why}"))?;
     *process.addresses.write() = loaded.addresses;
-    let frame = Frame {
-        rip: loaded.entry,
-        cs: u64::from(descriptors::USER_CODE),
-        flags: USER_FLAGS,
-        rsp: loaded.stack,
-        ss: u64::from(descriptors::USER_DATA),
-        ..Frame::default()
-    };
-    let first = Task::new(Arc::clone(&process), process.id, frame, 0, entry::Fpu::new()).ok_or("no memory")?;
+    let frame = Frame::user(loaded.entry, loaded.stack);
+    let first = Task::new(Arc::clone(&process), process.id, frame, 0, Fpu::new()).ok_or("no memory")?;
     task::wake(first);
     smp::on_all(cpu::all().len(), task::serve);
     Ok(process.status())

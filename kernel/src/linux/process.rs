@@ -5,8 +5,9 @@ use super::files::Files;
 use super::memory::Addresses;
 use super::task::{self, Task};
 use super::{futex, user};
-use crate::arch::lock::Mutex;
+use crate::arch::interrupts;
 use crate::arch::traps::Frame;
+use crate::lock::Mutex;
 use crate::serial;
 use crate::sleeping::RwLock;
 use crate::space::AddressSpace;
@@ -165,24 +166,16 @@ pub const LACKING: i32 = 125;
 
 /// Ends the program whose user code has raised an exception, as Linux does by a signal.
 pub fn kill_for(frame: &Frame, address: u64) {
-    let signal = match frame.vector {
-        0 | 16 | 19 => 8,
-        6 => 4,
-        1 | 3 => 5,
-        _ => 11,
-    };
-    x86_64::instructions::interrupts::enable();
-    serial::report_line(format_args!(
-        "ended by signal {signal}: exception {} (error {:#x}) at {:#x}, address {address:#x}",
-        frame.vector, frame.error, frame.rip
-    ));
+    let signal = frame.signal();
+    interrupts::enable();
+    serial::report_line(format_args!("ended by signal {signal}: {frame}, address {address:#x}"));
     task::current().process.kill(128 + signal);
-    x86_64::instructions::interrupts::disable();
+    interrupts::disable();
 }
 
 /// Ends the thread that runs here. Linux's order: the word that its joiner waits for is cleared and woken last.
 pub fn end_thread() -> ! {
-    x86_64::instructions::interrupts::enable();
+    interrupts::enable();
     {
         let task: Arc<Task> = task::current();
         let word = task.clear_at_end.get();

@@ -4,21 +4,20 @@
 //! stack, and comes back when the task waits, ends, or has had its time. Tasks are interrupted in user code only; in
 //! the kernel they go on until they step aside themselves. A CPU without a task keeps the last space loaded, lazily.
 
-use super::entry::{self, Fpu};
 use super::process::Process;
 use super::{futex, inside};
-use crate::arch::cpu::{self, Cpu, MOST_CPUS};
-use crate::arch::lock::Mutex;
 use crate::arch::traps::Frame;
-use crate::arch::{apic, descriptors, time, traps};
-use crate::engine;
+use crate::arch::user::{self, Fpu};
+use crate::arch::{controller, interrupts, timer, traps};
+use crate::cpu::{self, Cpu, MOST_CPUS};
+use crate::lock::Mutex;
 use crate::space::AddressSpace;
+use crate::{engine, frames, time};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use x86_64::instructions::interrupts;
 
 /// Bus cycles (nanoseconds, under QEMU) that a task runs before another may: 250 Hz, as Debian's kernels have it.
 const TICK: u32 = 4_000_000;
@@ -41,7 +40,7 @@ pub struct Task {
     stack: u64,
     /// Where it goes on, while no CPU runs it.
     pointer: Cell<u64>,
-    fs_base: Cell<u64>,
+    thread_pointer: Cell<u64>,
     fpu: UnsafeCell<Fpu>,
     /// A CPU is on its stack.
     on_cpu: AtomicBool,
@@ -124,12 +123,12 @@ pub fn with_current<T>(body: impl FnOnce(&Task) -> T) -> Option<T> {
 impl Task {
     /// A new one, which enters user code with `frame`. Not yet in the queue. `None` when there are too many, or memory
     /// is out.
-    pub fn new(process: Arc<Process>, id: u32, frame: Frame, fs_base: u64, fpu: Fpu) -> Option<Arc<Task>> {
+    pub fn new(process: Arc<Process>, id: u32, frame: Frame, thread_pointer: u64, fpu: Fpu) -> Option<Arc<Task>> {
         if LIVE.load(Ordering::Relaxed) >= MOST_TASKS {
             return None;
         }
         let left = STACKS.lock().pop();
-        let stack = left.or_else(descriptors::new_stack)?;
+        let stack = left.or_else(frames::new_stack)?;
         LIVE.fetch_add(1, Ordering::AcqRel);
         process.threads.fetch_add(1, Ordering::AcqRel);
         Some(Arc::new(Task {
@@ -139,22 +138,22 @@ impl Task {
             ends: Cell::new(false),
             timed_out: AtomicBool::new(false),
             stack,
-            pointer: Cell::new(entry::first_stack(stack, frame)),
-            fs_base: Cell::new(fs_base),
+            pointer: Cell::new(user::first_stack(stack, frame)),
+            thread_pointer: Cell::new(thread_pointer),
             fpu: UnsafeCell::new(fpu),
             on_cpu: AtomicBool::new(false),
         }))
     }
 
     /// By the task itself: where its thread is found from now on.
-    pub fn set_fs_base(&self, base: u64) {
-        self.fs_base.set(base);
-        entry::set_fs_base(base);
+    pub fn set_thread_pointer(&self, base: u64) {
+        self.thread_pointer.set(base);
+        user::set_thread_pointer(base);
     }
 
     /// Where its thread is found.
-    pub fn fs_base(&self) -> u64 {
-        self.fs_base.get()
+    pub fn thread_pointer(&self) -> u64 {
+        self.thread_pointer.get()
     }
 
     /// By the task itself: what it has in the floating-point unit now.
@@ -180,7 +179,7 @@ pub fn wake(task: Arc<Task>) {
         .iter()
         .find(|other| HERE[other.id].idle.swap(false, Ordering::SeqCst));
     if let Some(sleeper) = sleeper {
-        apic::send(cpu::apic_id(sleeper.id), traps::JOB);
+        controller::send([sleeper.id], traps::JOB);
     }
 }
 
@@ -188,7 +187,7 @@ pub fn wake(task: Arc<Task>) {
 pub fn nudge_all() {
     let me = cpu::cpu().id;
     for other in cpu::all().iter().filter(|other| other.id != me) {
-        apic::send(cpu::apic_id(other.id), traps::JOB);
+        controller::send([other.id], traps::JOB);
     }
 }
 
@@ -219,7 +218,7 @@ fn step_aside(after: After) {
         .pointer
         .as_ptr();
     // SAFETY: the loop's stack, left when it switched to the task. Interrupts are off.
-    unsafe { entry::switch(old, here.pointer.get()) };
+    unsafe { user::switch(old, here.pointer.get()) };
     // Perhaps on another CPU.
     if were_on {
         interrupts::enable();
@@ -232,7 +231,7 @@ pub fn tick(cpu: &Cpu) {
     // SAFETY: only this CPU changes it, and not in a handler.
     if unsafe { (*here.task.get()).is_some() } {
         here.ticked.set(true);
-        apic::arm_timer(TICK);
+        timer::arm(TICK);
     }
 }
 
@@ -256,9 +255,9 @@ pub fn before_user() {
     }
 }
 
-/// Runs tasks on this CPU until none is left. A job for [`smp::on_all`](crate::arch::smp::on_all).
+/// Runs tasks on this CPU until none is left. A job for [`smp::on_all`](crate::smp::on_all).
 pub fn serve(cpu: &'static Cpu) {
-    entry::set_up();
+    user::set_up();
     let here = &HERE[cpu.id];
     interrupts::disable();
     while LIVE.load(Ordering::Acquire) > 0 {
@@ -269,7 +268,7 @@ pub fn serve(cpu: &'static Cpu) {
             None => sleep_if_idle(here),
         }
     }
-    apic::arm_timer(0);
+    timer::arm(0);
     interrupts::enable();
     AddressSpace::leave();
 }
@@ -281,18 +280,17 @@ fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
     }
     task.on_cpu.store(true, Ordering::Relaxed);
     task.process.space().enter();
-    entry::set_fs_base(task.fs_base.get());
+    user::set_thread_pointer(task.thread_pointer.get());
     // SAFETY: nobody else runs the task.
     unsafe { (*task.fpu.get()).load() };
-    cpu.kernel_stack.set(task.stack);
-    cpu.tables.set_kernel_stack(task.stack);
+    cpu.local.set_kernel_stack(task.stack);
     let pointer = task.pointer.get();
     // SAFETY: this CPU's own, and no task is here.
     unsafe { *here.task.get() = Some(task) };
     here.ticked.set(false);
-    apic::arm_timer(TICK);
+    timer::arm(TICK);
     // SAFETY: the task's stack was left or prepared, and `on_cpu` has kept everybody else off. Interrupts are off.
-    unsafe { entry::switch(here.pointer.as_ptr(), pointer) };
+    unsafe { user::switch(here.pointer.as_ptr(), pointer) };
     // The process may end with the task; its root stays loaded here, lazily, for as long as the engine lets it.
     cpu.space.set(None);
     // SAFETY: the task has left its stack.
@@ -330,7 +328,7 @@ fn sleep_if_idle(here: &Here) {
     // Pairs with `wake` and with the end of the last task: said to be idle, then looked. An interrupt that comes after
     // the look ends the sleep, because interrupts come on only with it.
     if QUEUE.lock().is_empty() && LIVE.load(Ordering::SeqCst) > 0 {
-        apic::arm_timer(until_limit());
+        timer::arm(until_limit());
         time::sleep();
     }
     here.idle.store(false, Ordering::SeqCst);

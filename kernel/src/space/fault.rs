@@ -1,11 +1,14 @@
 //! Page faults: untouched pages are filled, and pages that others share are copied before they are written.
 
 use super::{AddressSpace, zeroes};
-use crate::arch;
+use crate::arch::format::{self, Entry};
+use crate::arch::invalidate;
+use crate::cpu::cpu;
 use crate::frames::{self, FrameList};
 use crate::memory::{Frame, PAGE};
-use crate::paging::{self, Entry, Flags};
+use crate::paging;
 use crate::region::{Access, Region};
+use crate::time;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown::{Flushed, Range};
 
@@ -28,20 +31,21 @@ impl AddressSpace {
         let old = Entry(place.load(Ordering::Acquire));
         if old.0 != 0 && !old.is_present() {
             // Another thread is copying it.
-            arch::relax();
+            time::relax();
             return true;
         }
         if !old.is_present() {
             return Self::fill(region, page, table, place, write);
         }
-        if !write || old.has(Flags::WRITABLE) {
+        if !write || old.is_writable() {
             // Another thread was faster, or this CPU had not noticed yet.
+            invalidate::forget(cpu(), page);
             return true;
         }
         let shared = region.backing.as_ref().is_some_and(|backing| backing.shared);
         if shared || old.frame() != zeroes() && frames::note(old.frame()).count.load(Ordering::Acquire) == 1 {
-            // Nobody else's, or everybody's: more is allowed than before, which needs no flush on x86.
-            let new = old.with(Flags::WRITABLE);
+            // Nobody else's, or everybody's: more is allowed than before, which needs no flush: who has not noticed faults.
+            let new = old.writable();
             let _other_was_faster = place.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
             return true;
         }
@@ -50,17 +54,17 @@ impl AddressSpace {
 
     /// An untouched page: of zeroes that all share, for a read; of its own, for a write; or what is behind the region.
     fn fill(region: &Region, page: u64, table: Frame, place: &AtomicU64, write: bool) -> bool {
-        let flags = region.access.flags();
+        let access = |write| Access { write, ..region.access };
         let new = match &region.backing {
-            None if write => Self::own_page(None).map(|frame| Entry::new(frame, flags | Flags::WRITABLE)),
-            None => Some(Entry::new(zeroes(), flags)),
+            None if write => Self::own_page(None).map(|frame| Entry::page(frame, access(true))),
+            None => Some(Entry::page(zeroes(), access(false))),
             Some(backing) => backing.page(page).and_then(|frame| match (write, backing.shared) {
-                (false, _) => Some(Entry::new(frame, flags)),
-                (true, true) => Some(Entry::new(frame, flags | Flags::WRITABLE)),
+                (false, _) => Some(Entry::page(frame, access(false))),
+                (true, true) => Some(Entry::page(frame, access(true))),
                 (true, false) => {
                     let copy = Self::own_page(Some(frame));
                     Self::release_one(frame);
-                    copy.map(|copy| Entry::new(copy, flags | Flags::WRITABLE))
+                    copy.map(|copy| Entry::page(copy, access(true)))
                 }
             }),
         };
@@ -75,6 +79,7 @@ impl AddressSpace {
             frames::note(table).count.fetch_sub(1, Ordering::Relaxed);
             Self::release_one(new.frame());
         }
+        format::publish();
         true
     }
 
@@ -105,7 +110,7 @@ impl AddressSpace {
     /// seen.
     fn copy_on_write(&self, region: &Region, page: u64, place: &AtomicU64, old: Entry) -> bool {
         // Not present meanwhile, and not 0, so that no fault fills it: the other threads try again until it is done.
-        let busy = Entry(old.without(Flags::PRESENT).0);
+        let busy = Entry(old.absent().0);
         if place
             .compare_exchange(old.0, busy.0, Ordering::AcqRel, Ordering::Relaxed)
             .is_err()
@@ -119,10 +124,8 @@ impl AddressSpace {
             place.store(old.0, Ordering::Release);
             return false;
         };
-        place.store(
-            Entry::new(copy, region.access.flags() | Flags::WRITABLE).0,
-            Ordering::Release,
-        );
+        place.store(Entry::page(copy, region.access).0, Ordering::Release);
+        format::publish();
         Self::release_one(old.frame());
         true
     }

@@ -3,15 +3,17 @@
 use super::oracle::State;
 use super::process::{self, LARGE, PAGES, Process, TABLES};
 use super::traffic::{Done, Traffic};
+use crate::arch::format::{self, Entry};
+use crate::arch::interrupts::without_interrupts;
 use crate::engine;
 use crate::frames::{self, FrameList};
 use crate::memory::{Frame, LARGE_PAGE, PAGE};
-use crate::paging::{self, Entry, Flags, USER};
+use crate::paging;
+use crate::region::Access;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown::{Range, Retired, Stride};
-use x86_64::instructions::interrupts::without_interrupts;
 
 impl Traffic {
     /// Maps up to three pages that are absent.
@@ -27,8 +29,9 @@ impl Traffic {
             let address = process::address(index);
             let mapped = process.table_or_new(address).and_then(|table| {
                 let frame = process::take_frame(page.stamp(page.word().serial()))?;
-                let entry = Entry::new(frame, USER | Flags::WRITABLE);
+                let entry = Entry::page(frame, Access::data(true));
                 paging::place(table, address, 1).store(entry.0, Ordering::Release);
+                format::publish();
                 Some(())
             });
             match mapped {
@@ -117,7 +120,7 @@ impl Traffic {
             drop(links);
             return self.allow_writes(process, index, place);
         }
-        place.fetch_and(!Flags::WRITABLE.bits(), Ordering::AcqRel);
+        format::forbid_writes(place);
         drop(links);
         let _flushed = engine().flush(&process.space, Range::page(address));
         page.settle(State::ReadOnly);
@@ -131,7 +134,7 @@ impl Traffic {
             if process.page(index).claim(&[State::Writable]).is_some() {
                 let address = process::address(index);
                 let table = Entry(process.link(address).load(Ordering::Acquire)).frame();
-                paging::place(table, address, 1).fetch_and(!Flags::WRITABLE.bits(), Ordering::AcqRel);
+                format::forbid_writes(paging::place(table, address, 1));
                 claimed.push(index);
             }
         }
@@ -156,8 +159,9 @@ impl Traffic {
                 return page.give_up(before);
             };
             super::oracle::take(frame, page.stamp(page.word().serial()), false);
-            let entry = Entry::new(frame, USER | Flags::WRITABLE | Flags::HUGE_PAGE);
+            let entry = Entry::large_page(frame);
             place.store(entry.0, Ordering::Release);
+            format::publish();
             page.settle(State::Writable);
         } else if page.claim(&Self::MAPPED).is_some() {
             self.note(Done::LargePages);
@@ -262,7 +266,7 @@ impl Traffic {
         let old = Entry(place.load(Ordering::Acquire)).frame();
         // Only a fork of this process makes it more, and that claims the page.
         if frames::note(old).count.load(Ordering::Acquire) == 1 {
-            place.fetch_or(Flags::WRITABLE.bits(), Ordering::AcqRel);
+            format::allow_writes(place);
             return page.settle(State::Writable);
         }
         let Some(copy) = process::take_frame(page.stamp(page.word().serial() + 1)) else {
@@ -272,7 +276,8 @@ impl Traffic {
         place.store(0, Ordering::Release);
         let _flushed = engine().flush(&process.space, Range::page(address));
         page.next_mapping();
-        place.store(Entry::new(copy, USER | Flags::WRITABLE).0, Ordering::Release);
+        place.store(Entry::page(copy, Access::data(true)).0, Ordering::Release);
+        format::publish();
         page.settle(State::Writable);
         process::free_frame(old);
     }
@@ -292,10 +297,10 @@ impl Traffic {
             let address = process::address(index);
             let table = Entry(parent.link(address).load(Ordering::Acquire)).frame();
             let place = paging::place(table, address, 1);
-            let old = Entry(place.fetch_and(!Flags::WRITABLE.bits(), Ordering::AcqRel));
+            let old = format::forbid_writes(place);
             if let Some(table) = child.table_or_new(address) {
                 frames::note(old.frame()).count.fetch_add(1, Ordering::AcqRel);
-                paging::place(table, address, 1).store(old.without(Flags::WRITABLE).0, Ordering::Release);
+                paging::place(table, address, 1).store(old.read_only().0, Ordering::Release);
                 child.page(index).inherit(page.bears());
             }
         }
@@ -361,13 +366,13 @@ impl Traffic {
             return;
         };
         let place =
-            paging::table_or_new(crate::kernel_root(), address, 1).map(|table| paging::place(table, address, 1));
+            paging::table_or_new(paging::kernel_table(), address, 1).map(|table| paging::place(table, address, 1));
         let frame = process::take_frame(page.stamp(page.word().serial()));
         let (Some(place), Some(frame)) = (place, frame) else {
             return page.give_up(before);
         };
-        let flags = Flags::PRESENT | Flags::WRITABLE | Flags::GLOBAL | Flags::NO_EXECUTE;
-        place.store(Entry::new(frame, flags).0, Ordering::Release);
+        place.store(Entry::kernel_page(frame).0, Ordering::Release);
+        format::publish();
         page.settle(State::Writable);
     }
 
@@ -378,7 +383,7 @@ impl Traffic {
             return;
         }
         self.note(Done::KernelUnmaps);
-        let table = paging::table(crate::kernel_root(), address, 1).expect("it was mapped");
+        let table = paging::table(paging::kernel_table(), address, 1).expect("it was mapped");
         let entry = Entry(paging::place(table, address, 1).swap(0, Ordering::AcqRel));
         let flush = || engine().flush_kernel(Range::page(address));
         // It concerns every CPU; two that wait for each other with interrupts off must both get on (C5).

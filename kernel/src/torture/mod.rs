@@ -11,12 +11,12 @@ mod oracle;
 mod process;
 mod traffic;
 
+use crate::arch::features;
 use crate::arch::tally::Tally;
-use crate::arch::{cpu, features, smp, time};
 use crate::engine;
 use crate::options::Options;
 use crate::serial::{self, Status};
-use crate::{jitter, println};
+use crate::{cpu, jitter, println, smp, time};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use shootdown::{Design, Free, Machine, Policy, Reach};
@@ -99,7 +99,7 @@ pub fn run(options: &Options) -> ! {
         sum(|cpu| cpu.counts.emulation.load(Ordering::Acquire)),
         crate::workloads::broadcast_in_words(),
         time::ticks(),
-        features::get().processor.has_tags(),
+        features::has_tags(),
         Tally,
         done,
     );

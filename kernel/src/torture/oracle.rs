@@ -13,7 +13,8 @@
 //! A frame that is freed is filled with poison, and must still be when it is used again: nobody wrote to it meanwhile
 //! (C2). So is a table page, whose last entry bears a stamp that lockless walks look at (C3).
 
-use crate::arch::cpu::{self, add};
+use crate::arch::interrupts;
+use crate::cpu::{self, add};
 use crate::memory::Frame;
 use crate::serial::{self, Status};
 use core::fmt;
@@ -290,7 +291,7 @@ pub fn poison(frame: Frame) {
 
 /// Tells what went wrong, and ends.
 pub fn violation(what: &str, story: fmt::Arguments<'_>) -> ! {
-    x86_64::instructions::interrupts::disable();
+    interrupts::disable();
     serial::print_last(format_args!("violation: {what}: {story}"));
     serial::exit(Status::Violation)
 }

@@ -1,14 +1,15 @@
 //! What is tortured: small processes with pages in several tables, and kernel pages that come and go.
 
 use super::oracle::{self, POISON, Page};
-use crate::arch::cpu;
-use crate::arch::lock::Mutex;
+use crate::arch::format::{self, Entry};
+use crate::cpu;
 use crate::engine;
 use crate::facade::Bare;
 use crate::frames::{self, FrameList};
 use crate::hooks::WORDS;
-use crate::memory::{DYNAMIC, Frame, LARGE_PAGE, PAGE};
-use crate::paging::{self, Entry, Flags};
+use crate::lock::Mutex;
+use crate::memory::{DYNAMIC, Frame, LARGE_PAGE, PAGE, USER_BITS};
+use crate::paging;
 use crate::sleeping::RwLock;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,7 @@ pub const LARGE: u64 = 2;
 /// Kernel pages.
 pub const KERNEL: u64 = 8;
 /// User address of the first page.
-const BASE: u64 = 0x7000_0000_0000;
+const BASE: u64 = 7 << (USER_BITS - 3);
 /// Data frames that all share: few, so that they are used again soon.
 const FRAMES: u32 = 32;
 
@@ -105,7 +106,7 @@ pub fn address(index: u64) -> u64 {
 impl Process {
     /// A new one, in use once. `None` when memory is out.
     pub fn new(number: u64) -> Option<Process> {
-        let root = paging::new_root(crate::kernel_root())?;
+        let root = paging::new_root()?;
         // Down to level 2, which stays until the process ends.
         paging::table_or_new(root, BASE, 2)?;
         Some(Process {
@@ -158,8 +159,7 @@ impl Process {
         }
         let table = frames::allocate_zeroed()?;
         table.words()[STAMP_ENTRY].store(self.table_stamp(address), Ordering::Relaxed);
-        let flags = Flags::PRESENT | Flags::WRITABLE | Flags::USER_ACCESSIBLE;
-        match place.compare_exchange(0, Entry::new(table, flags).0, Ordering::AcqRel, Ordering::Acquire) {
+        match place.compare_exchange(0, Entry::table(table).0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Some(table),
             Err(other) => {
                 frames::free(table);
@@ -199,7 +199,7 @@ impl Process {
         }
         let above = paging::table(self.root, BASE, 2).expect("made with the process");
         for link in above.words().iter().map(|place| Entry(place.load(Ordering::Acquire))) {
-            if link.has(Flags::HUGE_PAGE) {
+            if link.is_large() {
                 oracle::poison(link.frame());
                 frames::free_large(link.frame());
             } else if link.is_present() {
@@ -212,7 +212,7 @@ impl Process {
             }
         }
         // From below: the way to a table leads through those above it.
-        for level in [2, 3, 4] {
+        for level in 2..=format::LEVELS {
             free_table(paging::table(self.root, BASE, level).expect("made with the process"));
         }
     }

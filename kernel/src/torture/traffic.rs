@@ -2,13 +2,14 @@
 
 use super::oracle::State;
 use super::process::{self, KERNEL, LARGE, PAGES, Process, TABLES};
-use crate::arch::cpu::Cpu;
-use crate::arch::lock::Mutex;
-use crate::arch::{self, probe, time};
+use crate::arch::format::Entry;
+use crate::arch::{interrupts, invalidate, probe};
+use crate::cpu::Cpu;
 use crate::engine;
 use crate::frames::FrameList;
+use crate::lock::Mutex;
 use crate::memory::Frame;
-use crate::paging::Entry;
+use crate::time;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,7 +18,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use shootdown::{Grace, TablesFree, Walkers};
-use x86_64::instructions::interrupts;
 
 /// Processes that there are at a time.
 const PROCESSES: u64 = 2;
@@ -160,7 +160,7 @@ impl Traffic {
     /// Lets the others have a turn.
     fn linger(&mut self) {
         for _ in 0..self.arena.linger.map_or(1, |most| 1 + self.below(most)) {
-            arch::relax();
+            time::relax();
         }
     }
 
@@ -286,13 +286,19 @@ impl Traffic {
             let value = page.stamp(before.serial());
             // SAFETY: tortured pages hold words that anybody may write.
             let write = || unsafe { probe::write(own, value) };
-            page.check_write(before, write(), write);
+            page.check_write(before, write(), || {
+                invalidate::forget(self.cpu, own);
+                write()
+            });
             if before.state() == State::ReadOnly && self.one_in(4) {
                 self.write_fault(process, index);
             }
         } else {
             let read = || probe::read(address);
-            page.check_read(before, read(), read);
+            page.check_read(before, read(), || {
+                invalidate::forget(self.cpu, address);
+                read()
+            });
         }
     }
 
@@ -305,8 +311,12 @@ impl Traffic {
             1 => self.unmap_kernel(index),
             _ => {
                 let before = page.word();
-                let read = || probe::read_dynamic(process::kernel_address(index));
-                page.check_read(before, read(), read);
+                let address = process::kernel_address(index);
+                let read = || probe::read_dynamic(address);
+                page.check_read(before, read(), || {
+                    invalidate::forget(self.cpu, address);
+                    read()
+                });
             }
         }
     }
@@ -388,15 +398,15 @@ impl Traffic {
         interrupts::without_interrupts(|| {
             // What is asked of it meanwhile it answers on its way out.
             for _ in 0..before {
-                arch::relax();
+                time::relax();
             }
             engine().cpu_offline();
-            self.cpu.mail.detach();
+            self.cpu.local.detach();
             let end = time::now_ns() + ticks;
             while time::now_ns() < end {
-                arch::relax();
+                time::relax();
             }
-            self.cpu.mail.attach();
+            self.cpu.local.attach();
             engine().cpu_online();
         });
     }

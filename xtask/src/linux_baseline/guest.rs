@@ -26,7 +26,7 @@ pub struct Guest {
 const LINUX: &str =
     "console=ttyS0 quiet panic=-1 mitigations=off transparent_hugepage=never nokaslr norandmaps rdinit=/init";
 
-/// The shootdown interrupt of ours, and the one that emulates a broadcast (kernel/src/arch/traps.rs); bytes of an
+/// The shootdown interrupt of ours, and the one that emulates a broadcast (kernel/src/arch/x86_64/traps.rs); bytes of an
 /// entry.
 const VECTORS: [u64; 2] = [0xF0, 0xF1];
 const ENTRY_BYTES: u64 = 16;

@@ -1,10 +1,14 @@
 //! The way between user code and the kernel: SYSCALL, the registers that it needs, the state of the floating-point
 //! unit, and the switch from one kernel stack to another.
 
-use crate::arch::descriptors::{USER_CODE, USER_DATA};
+use super::descriptors::{USER_CODE, USER_DATA};
+use super::traps::Frame;
 use core::arch::{asm, global_asm};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 use x86_64::registers::model_specific::Msr;
+
+/// Programs that run here, by the number in their ELF header.
+pub const ELF_MACHINE: u16 = elf::abi::EM_X86_64;
 
 /// Model-specific registers.
 const STAR: u32 = 0xC000_0081;
@@ -27,10 +31,10 @@ global_asm!(
     .global linux_syscall
 linux_syscall:
     swapgs
-    mov gs:[24], rsp
-    mov rsp, gs:[16]
+    mov gs:[16], rsp
+    mov rsp, gs:[8]
     push {user_data}
-    push gs:[24]
+    push gs:[16]
     push r11
     push {user_code}
     push rcx
@@ -97,7 +101,7 @@ linux_switch:
 "#,
     user_data = const USER_DATA as u64,
     user_code = const USER_CODE as u64,
-    call = sym super::calls::call,
+    call = sym crate::linux::calls::call,
 );
 
 unsafe extern "C" {
@@ -117,8 +121,8 @@ pub fn set_up() {
     }
 }
 
-/// Where user code finds its thread.
-pub fn set_fs_base(base: u64) {
+/// Where user code finds its thread (FS).
+pub fn set_thread_pointer(base: u64) {
     // SAFETY: the kernel does not use FS; whoever calls has seen to it that the address is canonical.
     unsafe { Msr::new(FS_BASE).write(base) };
 }
@@ -160,12 +164,12 @@ pub unsafe fn switch(old: *mut u64, new: u64) {
 }
 
 /// Prepares the kernel stack that ends at `top` so that a switch to it enters user code with `frame`.
-pub fn first_stack(top: u64, frame: crate::arch::traps::Frame) -> u64 {
-    let place = top - size_of::<crate::arch::traps::Frame>() as u64;
+pub fn first_stack(top: u64, frame: Frame) -> u64 {
+    let place = top - size_of::<Frame>() as u64;
     let words = place - 7 * 8;
     // SAFETY: a stack that nobody uses, larger than this by far, and aligned.
     unsafe {
-        (place as *mut crate::arch::traps::Frame).write(frame);
+        (place as *mut Frame).write(frame);
         // Six registers, and where to go on.
         (words as *mut [u64; 7]).write([0, 0, 0, 0, 0, 0, trap_return as *const () as u64]);
     }

@@ -1,11 +1,13 @@
 //! The local interrupt controller of each CPU: interrupts to others, the one-shot timer. By registers in memory
 //! (xAPIC), or by model-specific registers where the processor has that (x2APIC).
 
-use super::features;
+use super::{acpi, boot, features, traps};
+use crate::cpu::{self, controller_id};
 use crate::memory::direct;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use shootdown_arch::x86_64::icr::Command;
-use shootdown_cpu::Controller;
+use shootdown_cpu::{Controller, ControllerId};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
 
@@ -38,8 +40,15 @@ fn write(register: u32, value: u32) {
     unsafe { direct::<u32>(REGISTERS + u64::from(register)).write_volatile(value) }
 }
 
-/// Chooses the mode. On the first CPU, before it is used.
-pub fn choose_mode() {
+/// Finds the CPUs, the one that runs first. On that one, before the controller is used.
+pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
+    choose_mode();
+    features::get();
+    enable();
+    acpi::cpus(told.root_pointer, controller().this_cpu())
+}
+
+fn choose_mode() {
     USES_MSRS.store(features::get().x2apic, Ordering::Relaxed);
     // The old interrupt controllers: out of the way of exceptions, and masked.
     for (port, value) in [
@@ -69,9 +78,9 @@ pub fn enable() {
         base.write(value | ENABLED);
         base.write(value | mode);
     }
-    write(SPURIOUS, 0x100 | u32::from(super::traps::SPURIOUS));
+    write(SPURIOUS, 0x100 | u32::from(traps::SPURIOUS));
     write(TIMER_DIVIDE, 0b1011);
-    write(TIMER, u32::from(super::traps::TIMER));
+    write(TIMER, u32::from(traps::TIMER));
 }
 
 #[inline]
@@ -81,11 +90,6 @@ fn controller() -> Controller {
     } else {
         Controller::XApic(direct(REGISTERS))
     }
-}
-
-/// This CPU's number in the interrupt controller.
-pub fn id() -> u32 {
-    controller().this_cpu()
 }
 
 /// To be called by every handler of an interrupt that came through the controller.
@@ -100,16 +104,24 @@ pub fn arm_timer(count: u32) {
     write(TIMER_COUNT, count);
 }
 
-/// Raises `vector` on the CPU with this number in the interrupt controller. Earlier stores are visible before it
-/// arrives.
+/// Raises `vector` on these CPUs. Earlier stores are visible before it arrives.
 #[inline]
-pub fn send(apic_id: u32, vector: u8) {
-    controller().send([apic_id], vector);
+pub fn send(cpus: impl IntoIterator<Item = usize>, vector: u8) {
+    // A CPU's number is not its number in the interrupt controller (regression 19).
+    cpus.into_iter().for_each(|cpu| send_one(controller_id(cpu), vector));
 }
 
-/// Raises an NMI on a CPU.
-pub fn send_nmi(apic_id: u32) {
-    controller().command(apic_id, Command::NMI);
+fn send_one(id: ControllerId, vector: u8) {
+    controller().send([id], vector);
+}
+
+/// Has every other CPU take an NMI, as firmware may at any time, and answer afterwards.
+pub fn survive_nmis() {
+    let all = cpu::all();
+    for other in &all[1..] {
+        controller().command(controller_id(other.id), Command::NMI);
+    }
+    crate::smp::on_all(all.len(), |_| {});
 }
 
 /// Resets a CPU.

@@ -1,7 +1,7 @@
 //! What the loader told: QEMU's, by PVH, or a boot loader, by multiboot2.
 
+use super::screen::{Kind, Screen};
 use crate::memory::{self, DIRECT_MAP};
-use crate::screen::{Kind, Screen};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;

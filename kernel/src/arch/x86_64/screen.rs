@@ -1,6 +1,6 @@
 //! The screen that the boot loader has left: a grid of characters, or pixels. Whatever is printed is shown there too.
 
-use crate::arch::lock::Mutex;
+use crate::lock::Mutex;
 use crate::memory::direct;
 use core::fmt;
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};

@@ -1,10 +1,13 @@
 //! Exceptions and interrupts: the entry points, and what each vector leads to.
 
-use super::cpu::{self, add};
-use super::{apic, probe, time};
+use super::descriptors::{USER_CODE, USER_DATA};
+use super::{controller, emulate, interrupts};
+use crate::cpu::{self, add};
 use crate::region::Access;
 use crate::serial::{self, Status};
+use crate::{time, trap};
 use core::arch::global_asm;
+use core::fmt;
 use x86_64::registers::control::Cr2;
 
 /// The shootdown interrupt.
@@ -19,6 +22,12 @@ pub const TIMER: u8 = 0xF3;
 pub const SPURIOUS: u8 = 0xFF;
 
 const INTERRUPTS_ON: u64 = 1 << 9;
+/// Of user code: interrupts on, and the bit that is always set.
+const USER_FLAGS: u64 = 0x202;
+
+/// Instructions of the entry and exit code of the shootdown interrupt where it meets kernel code, as it does under the
+/// kernel's own workloads; its own measurement does not see them.
+pub const STUB_INSTRUCTIONS: u64 = 26;
 
 /// What was interrupted.
 #[repr(C)]
@@ -58,6 +67,53 @@ impl Frame {
     /// Whether user code was interrupted.
     pub fn is_from_user(&self) -> bool {
         self.cs & 3 != 0
+    }
+
+    /// User code at `entry`, with that stack.
+    pub fn user(entry: u64, stack: u64) -> Frame {
+        Frame {
+            rip: entry,
+            cs: u64::from(USER_CODE),
+            flags: USER_FLAGS,
+            rsp: stack,
+            ss: u64::from(USER_DATA),
+            ..Frame::default()
+        }
+    }
+
+    /// The system call that was made: its number, and its arguments.
+    pub fn call(&self) -> (u64, [u64; 6]) {
+        (self.rax, [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9])
+    }
+
+    /// What the call returns.
+    pub fn set_result(&mut self, value: u64) {
+        self.rax = value;
+    }
+
+    /// The same, with another stack.
+    pub fn with_stack(self, stack: u64) -> Frame {
+        Frame { rsp: stack, ..self }
+    }
+
+    /// The signal by which Linux ends a program for this exception.
+    pub fn signal(&self) -> i32 {
+        match self.vector {
+            0 | 16 | 19 => 8,
+            6 => 4,
+            1 | 3 => 5,
+            _ => 11,
+        }
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "exception {} (error {:#x}) at {:#x}",
+            self.vector, self.error, self.rip
+        )
     }
 }
 
@@ -166,7 +222,7 @@ shootdown_common:
     swapgs
 1:  iretq
 "#,
-    trap = sym trap,
+    trap = sym dispatch,
     shootdown = sym shootdown,
     shootdown_vector = const SHOOTDOWN,
     options(att_syntax)
@@ -174,54 +230,32 @@ shootdown_common:
 
 /// The shootdown interrupt, which has an entry of its own: it gives the program nothing to do.
 extern "C" fn shootdown() {
-    let cpu = cpu::cpu();
-    let entered = time::Own::if_kept();
-    add(&cpu.counts.taken, 1);
-    // SAFETY: an interrupt gate, so interrupts are off, and this CPU goes on only when it returns. The local APIC takes
-    // a pending interrupt into service when it delivers it: one that is sent meanwhile comes again.
-    unsafe { crate::engine().on_ipi() };
-    apic::end_of_interrupt();
-    if let Some(entered) = entered {
-        let spent = handler_over(cpu, &entered);
-        add(&cpu.counts.taken_ticks, spent);
-    }
+    trap::shootdown(controller::end_of_interrupt);
 }
 
-/// A handler of an interrupt that began then is over: takes its time off the account of what it interrupted.
-fn handler_over(cpu: &cpu::Cpu, entered: &time::Own) -> u64 {
-    let spent = entered.elapsed(cpu);
-    // After `elapsed`, which takes off what nested handlers have added here.
-    cpu.in_handlers.set(cpu.in_handlers.get() + spent);
-    crate::measure::handler_took(cpu, entered);
-    spent
-}
-
-extern "C" fn trap(frame: &mut Frame) {
+extern "C" fn dispatch(frame: &mut Frame) {
     let cpu = cpu::cpu();
     let entered = time::Own::if_kept();
     match frame.vector as u8 {
         MAIL => {
             add(&cpu.counts.emulation, 1);
-            crate::emulate::take_mail(cpu);
-            apic::end_of_interrupt();
+            emulate::take_mail(cpu);
+            controller::end_of_interrupt();
         }
         TIMER => {
-            apic::end_of_interrupt();
-            // Walks mask interrupts: this CPU is in none.
-            crate::engine().quiescent();
-            crate::jitter::rearm(cpu);
-            crate::linux::task::tick(cpu);
+            controller::end_of_interrupt();
+            trap::timer(cpu);
         }
-        JOB => apic::end_of_interrupt(),
+        JOB => controller::end_of_interrupt(),
         SPURIOUS => {}
         14 => page_fault(frame),
-        6 if !frame.is_from_user() && crate::emulate::invalid_opcode(frame) => {}
+        6 if !frame.is_from_user() && emulate::invalid_opcode(frame) => {}
         _ => unexpected(frame),
     }
     if frame.vector >= 32
         && let Some(entered) = entered
     {
-        handler_over(cpu, &entered);
+        trap::handler_over(cpu, &entered);
     }
     // An emulated broadcast gives the program nothing to do.
     if frame.is_from_user() && frame.vector != u64::from(MAIL) {
@@ -231,34 +265,11 @@ extern "C" fn trap(frame: &mut Frame) {
 }
 
 fn page_fault(frame: &mut Frame) {
-    let address = Cr2::read_raw();
     let access = Access {
         write: frame.error & 2 != 0,
         execute: frame.error & 16 != 0,
     };
-    let cpu = cpu::cpu();
-    add(&cpu.counts.faults, 1);
-    if let Some(space) = cpu.space.get()
-        && address < crate::memory::USER_END
-        && !cpu.faults_fail.get()
-    {
-        if frame.is_from_user() {
-            crate::linux::inside::begin();
-        }
-        // From here on locks may be taken, so others must be answered; and the thread may sleep, and go on elsewhere.
-        let masked = frame.interrupts_were_on();
-        if masked {
-            x86_64::instructions::interrupts::enable();
-        }
-        let served = space.fault(address, access);
-        if masked {
-            x86_64::instructions::interrupts::disable();
-        }
-        if served {
-            return;
-        }
-    }
-    if !probe::recover(frame) {
+    if !trap::page_fault(frame, Cr2::read_raw(), access) {
         unexpected(frame);
     }
 }
@@ -267,12 +278,9 @@ fn unexpected(frame: &Frame) {
     if frame.is_from_user() {
         return crate::linux::process::kill_for(frame, Cr2::read_raw());
     }
-    x86_64::instructions::interrupts::disable();
+    interrupts::disable();
     serial::print_last(format_args!(
-        "exception {} (error {:#x}) at {:#x} on CPU {}: address {:#x}, root {:#x}, stack {:#x}",
-        frame.vector,
-        frame.error,
-        frame.rip,
+        "{frame} on CPU {}: address {:#x}, root {:#x}, stack {:#x}",
         cpu::cpu().id,
         Cr2::read_raw(),
         x86_64::registers::control::Cr3::read_raw().0.start_address(),

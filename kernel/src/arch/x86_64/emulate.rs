@@ -8,14 +8,13 @@
 //! Unlike the processor's, these broadcasts can be masked. So whoever waits takes its mail, and a CPU with interrupts
 //! off must not wait for anything but by [`Bare`](crate::facade::Bare) or for a short lock.
 
-use crate::arch::cpu::{self, Cpu};
-use crate::arch::traps::{Frame, MAIL};
-use crate::arch::{apic, features, invalidate};
+use super::traps::{Frame, MAIL};
+use super::{controller, features, interrupts, invalidate};
+use crate::cpu::{self, Cpu};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shootdown::{Facade, Local, Stride, Tag};
 use shootdown_arch::x86_64::AddressWidth;
 use shootdown_arch::x86_64::invlpgb::{INVLPGB_OPCODE, Invlpgb, InvlpgbLimits, Operands, TLBSYNC_OPCODE};
-use x86_64::instructions::interrupts::{self, without_interrupts};
 
 /// Letters that wait at one CPU. When there are more, everything is flushed there instead (C6).
 const LETTERS: usize = 16;
@@ -64,7 +63,7 @@ impl Mail {
     /// Interrupts are off.
     fn locked<T>(&self, body: impl FnOnce() -> T) -> T {
         while self.busy.swap(true, Ordering::Acquire) {
-            crate::arch::relax();
+            crate::time::relax();
         }
         let result = body();
         self.busy.store(false, Ordering::Release);
@@ -109,10 +108,10 @@ pub fn invalid_opcode(frame: &mut Frame) -> bool {
 fn broadcast(me: &Cpu, what: Invlpgb, operands: Operands) {
     carry_out(me, what);
     for other in cpu::all() {
-        if other.id == me.id || !other.mail.attached.load(Ordering::SeqCst) {
+        if other.id == me.id || !other.local.mail.attached.load(Ordering::SeqCst) {
             continue;
         }
-        let mail = &other.mail;
+        let mail = &other.local.mail;
         let first = mail.locked(|| {
             let (posted, done) = (mail.posted.load(Ordering::Relaxed), mail.done.load(Ordering::Relaxed));
             if posted - done >= LETTERS as u64 {
@@ -130,7 +129,7 @@ fn broadcast(me: &Cpu, what: Invlpgb, operands: Operands) {
         });
         // Who finds letters there already leaves the interrupt to the one who wrote the first.
         if first {
-            apic::send(cpu::apic_id(other.id), MAIL);
+            controller::send([other.id], MAIL);
         }
     }
 }
@@ -138,7 +137,7 @@ fn broadcast(me: &Cpu, what: Invlpgb, operands: Operands) {
 /// Waits until every other CPU has carried out what was posted to it so far, which includes what this one has posted.
 fn synchronise(me: &Cpu) {
     for other in cpu::all() {
-        let mail = &other.mail;
+        let mail = &other.local.mail;
         let goal = mail.posted.load(Ordering::Acquire);
         // Acquire: pairs with the release in `take_mail`.
         let done = || mail.done.load(Ordering::Acquire) >= goal || !mail.attached.load(Ordering::SeqCst);
@@ -150,7 +149,7 @@ fn synchronise(me: &Cpu) {
 
 /// Carries out everything in this CPU's box. Interrupts are off.
 pub fn take_mail(me: &Cpu) {
-    let mail = &me.mail;
+    let mail = &me.local.mail;
     if mail.posted.load(Ordering::Relaxed) == mail.done.load(Ordering::Relaxed) {
         return;
     }
@@ -182,8 +181,8 @@ pub fn take_mail(me: &Cpu) {
 #[inline]
 pub fn poll() {
     let me = cpu::cpu();
-    if me.mail.posted.load(Ordering::Relaxed) != me.mail.done.load(Ordering::Relaxed) {
-        without_interrupts(|| take_mail(cpu::cpu()));
+    if me.local.mail.posted.load(Ordering::Relaxed) != me.local.mail.done.load(Ordering::Relaxed) {
+        interrupts::without_interrupts(|| take_mail(cpu::cpu()));
     }
 }
 

@@ -102,7 +102,7 @@ pub fn read_half(address: u64) -> Option<u32> {
 /// The same without serving a fault, for whoever must not sleep: `None` also when the page is not there.
 #[inline]
 pub fn read_half_if_there(address: u64) -> Option<u32> {
-    let faults_fail = &super::cpu().faults_fail;
+    let faults_fail = &crate::cpu::cpu().faults_fail;
     faults_fail.set(true);
     let value = read_half(address);
     faults_fail.set(false);

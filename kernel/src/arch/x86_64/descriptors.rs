@@ -1,7 +1,6 @@
 //! Segments, the task state with its stacks, and the table of interrupt gates.
 
 use crate::frames;
-use crate::memory::{PAGE, direct};
 use core::cell::UnsafeCell;
 use spin::Once;
 use x86_64::VirtAddr;
@@ -10,9 +9,6 @@ use x86_64::instructions::tables::load_tss;
 use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable, SegmentSelector};
 use x86_64::structures::idt::InterruptDescriptorTable;
 use x86_64::structures::tss::TaskStateSegment;
-
-/// Bytes of each stack.
-const STACK: u64 = 64 * 1024;
 
 /// Stacks of gates that have their own: double faults, and NMIs, which come also where the stack is the user's (before
 /// SYSRET).
@@ -42,12 +38,6 @@ unsafe extern "C" {
     static nmi_entry: u8;
 }
 
-/// A stack that is never freed; its top. `None` when memory is out.
-pub fn new_stack() -> Option<u64> {
-    let first = frames::allocate_run((STACK / PAGE) as u32)?;
-    Some(direct::<u8>(first.address()) as u64 + STACK)
-}
-
 impl Tables {
     /// To be loaded by its CPU.
     pub fn new() -> Tables {
@@ -62,7 +52,7 @@ impl Tables {
     pub fn load(&'static self) {
         // SAFETY: only its own CPU calls this, once.
         let (gdt, tss) = unsafe { (&mut *self.gdt.get(), &mut *self.tss.get()) };
-        let stack = || VirtAddr::new(new_stack().expect("there is memory at boot"));
+        let stack = || VirtAddr::new(frames::new_stack().expect("there is memory at boot"));
         tss.interrupt_stack_table[usize::from(DOUBLE_FAULT_STACK)] = stack();
         tss.interrupt_stack_table[usize::from(NMI_STACK)] = VirtAddr::from_ptr(self.nmi_stack.get().wrapping_add(1));
         tss.privilege_stack_table[0] = stack();

@@ -7,10 +7,17 @@
 //! [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and its first 2 GiB at the end of the address space, where the kernel is
 //! linked.
 
+use super::{controller, features, loader, screen};
+use crate::cpu::{Cpu, controller_id};
+use crate::serial;
+use crate::smp::wait_us;
 use core::arch::global_asm;
+use core::sync::atomic::Ordering;
+
+pub use super::loader::Told;
 
 /// Where the code for the other CPUs is copied: a page below 1 MiB, whose number is the startup vector.
-pub const AP_PAGE: u64 = 0x8000;
+const AP_PAGE: u64 = 0x8000;
 
 // The kernel is linked 0xFFFFFFFF80000000 above where it is loaded; adding 0x80000000 takes that off again.
 global_asm!(
@@ -200,7 +207,7 @@ ap_cpu: .quad 0
 ap_end:
     .section .text
 "#,
-    first = sym crate::first_cpu,
+    first = sym first,
     other = sym crate::other_cpu,
 );
 
@@ -218,8 +225,49 @@ pub fn root() -> u64 {
     &raw const boot_pml4 as u64 - crate::memory::KERNEL_BASE
 }
 
+/// The first CPU comes here, on the boot stack, with the lower half still mapped.
+extern "C" fn first(words: u32, by_multiboot: u32) -> ! {
+    serial::set_up();
+    let told = if by_multiboot == 0 {
+        loader::pvh(words)
+    } else {
+        loader::multiboot(words)
+    };
+    if let Some(screen) = told.screen {
+        screen::set_up(screen);
+    }
+    crate::first_cpu(&told)
+}
+
+/// The table that maps the kernel: the root's upper half.
+pub fn kernel_table() -> u64 {
+    root()
+}
+
+/// The lower half, where the CPUs started, is empty from now on.
+pub fn leave_start() {
+    crate::memory::Frame::at(root()).words()[0].store(0, Ordering::SeqCst);
+}
+
+/// Starts a CPU on that stack (INIT, then STARTUP twice), and waits for it a while.
+pub fn start(other: &Cpu, stack: u64) {
+    set_startup(stack, other.id);
+    let apic_id = controller_id(other.id);
+    controller::send_init(apic_id);
+    // What processors of the last century ask for; a virtual one needs none.
+    if !features::get().hypervisor {
+        wait_us(10_000, || false);
+    }
+    for _ in 0..2 {
+        controller::send_startup(apic_id, AP_PAGE);
+        if wait_us(200_000, || other.up.load(Ordering::Acquire)) {
+            break;
+        }
+    }
+}
+
 /// Puts the startup code in its page, with the root to load.
-pub fn prepare_startup_page() {
+pub fn prepare_to_start() {
     let size = &raw const ap_end as usize - &raw const ap_begin as usize;
     // SAFETY: the page below 1 MiB belongs to nobody else (`frames` gives out none there), and the code fits a page.
     unsafe { core::ptr::copy_nonoverlapping(&raw const ap_begin, place(0).cast(), size) };
@@ -228,7 +276,7 @@ pub fn prepare_startup_page() {
 }
 
 /// What the next CPU to start is given: its stack and its number.
-pub fn set_startup(stack_top: u64, cpu: usize) {
+fn set_startup(stack_top: u64, cpu: usize) {
     // SAFETY: words of the copied code; CPUs are started one at a time, so nobody reads them meanwhile.
     unsafe {
         place(offset(&raw const ap_stack)).write_volatile(stack_top);

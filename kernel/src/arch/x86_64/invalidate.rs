@@ -1,8 +1,8 @@
 //! Local invalidations and root loads: `shootdown-cpu` executes them. Counted here, and what is loaded is kept.
 
-use super::cpu::Cpu;
 use super::features;
 use super::tally::{self, Instruction};
+use crate::cpu::Cpu;
 use core::sync::atomic::Ordering;
 use shootdown::{Local, Root, Tag};
 
@@ -38,3 +38,10 @@ pub unsafe fn load_root(cpu: &Cpu, root: Root, tag: Tag, keep: bool) {
     cpu.loaded_root.store(root.0, Ordering::Release);
     cpu.loaded_tag.set(tag.0);
 }
+
+/// Waits for the local invalidations of this CPU: each is complete on return.
+#[inline(always)]
+pub fn sync() {}
+
+/// An access has failed that the tables allow: the fault itself has dropped the entry for it.
+pub fn forget(_cpu: &Cpu, _address: u64) {}

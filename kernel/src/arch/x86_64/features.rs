@@ -1,7 +1,8 @@
 //! What the processor has, read once.
 
+use crate::time;
 use core::arch::x86_64::__cpuid_count;
-use shootdown::Root;
+use shootdown::{Design, Root};
 use shootdown_arch::x86_64::cpuid::{self, Signature, Vendor};
 use shootdown_cpu::Processor;
 use spin::Once;
@@ -46,6 +47,57 @@ fn read() -> Features {
         // It calls itself TCGTCGTCGTCG, in three registers.
         emulator: hypervisor
             && [below.ebx, below.ecx, below.edx] == [*b"TCGT", *b"CGTC", *b"GTCG"].map(u32::from_le_bytes),
+    }
+}
+
+/// Whether spaces have tags.
+pub fn has_tags() -> bool {
+    get().processor.has_tags()
+}
+
+/// Who carries out the broadcasts of the engine: the processor with its limits or those of their emulation, and whether
+/// it is emulated. `engine_broadcasts` says whether the engine asks for any.
+pub fn broadcasts(emulate: bool, engine_broadcasts: bool) -> (Processor, bool) {
+    let features = get();
+    let emulated = emulate && features.lacks_broadcast;
+    if emulated && engine_broadcasts {
+        time::take_up(time::MAIL);
+    }
+    let limits = features.processor.invlpgb_limits();
+    let limits = limits.or(emulated.then(super::emulate::limits));
+    (features.processor.with_broadcast(limits), emulated)
+}
+
+/// `design` on this machine. PCIDs are 12 bits wide on every processor that has them, and the hooks drop them on one
+/// that has none.
+pub fn on_this_machine(design: Design) -> Design {
+    design
+}
+
+/// What carries broadcasts out.
+pub fn broadcast_in_words(processor: &Processor, emulated: bool) -> &'static str {
+    match (processor.invlpgb_limits(), emulated) {
+        (None, _) => "none",
+        (Some(_), true) => "emulated",
+        (Some(_), false) => "hardware",
+    }
+}
+
+/// The same for a table's last line.
+pub fn in_words(broadcast: &str) -> &'static str {
+    match broadcast {
+        "emulated" => "EMULATED, by interrupts",
+        "hardware" => "INVLPGB and TLBSYNC of the processor",
+        _ => "none",
+    }
+}
+
+/// The tags, for a table's last line.
+pub fn tags_in_words() -> &'static str {
+    if get().processor.has_tags() {
+        "PCID and INVPCID"
+    } else {
+        "none"
     }
 }
 

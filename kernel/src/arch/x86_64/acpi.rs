@@ -1,6 +1,6 @@
 //! Which CPUs there are: the table (MADT) in which the firmware lists interrupt controllers.
 
-use super::cpu::MOST_CPUS;
+use crate::cpu::MOST_CPUS;
 use crate::memory::{DIRECT_BYTES, direct};
 use alloc::vec::Vec;
 

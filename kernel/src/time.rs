@@ -1,13 +1,15 @@
-//! The time stamp counter, what it means, and yielding.
+//! The counter, what it means, and yielding.
 //!
 //! With `-icount` QEMU's counter is virtual nanoseconds, and each instruction takes 2^shift of them: the counter
 //! shifted down counts instructions, exactly, of all CPUs together, because one thread runs them in turn. An emulated
 //! CPU gives up its turn at `pause` and `hlt` (else only when a timer of any CPU falls due, and every 100 virtual
 //! milliseconds), so what the others do meanwhile can be seen from here and taken off: that is [`Own`].
 
-use super::cpu::Cpu;
+use crate::arch::{interrupts, timer};
+use crate::cpu::{Cpu, cpu};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use x86_64::instructions::port::Port;
+
+pub use crate::arch::timer::ticks;
 
 /// Ticks per second.
 static HERTZ: AtomicU64 = AtomicU64::new(1_000_000_000);
@@ -40,36 +42,14 @@ pub fn chores() -> u8 {
     CHORES.load(Ordering::Relaxed)
 }
 
-/// The counter.
-#[inline]
-pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 has it, and CR4.TSD is clear.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// With `icount`, takes the launcher's word for it; else the processor's; else measures the counter against the timer
-/// chip.
+/// With `icount`, takes the launcher's word for it; else the machine's.
 pub fn set_up(icount: Option<u64>) {
     if let Some(shift) = icount {
         SHIFT.store(shift + 1, Ordering::Relaxed);
-    } else {
-        if super::features::get().emulator {
-            take_up(DEAR_PAUSE);
-        }
-        HERTZ.store(stated_hertz().unwrap_or_else(measure_hertz), Ordering::Relaxed);
+    } else if timer::is_pause_dear() {
+        take_up(DEAR_PAUSE);
     }
-}
-
-/// What the processor says of its counter (CPUID 15h: crystal's frequency, and the counter's ratio to it). Machines
-/// that say so may have no timer chip.
-fn stated_hertz() -> Option<u64> {
-    use core::arch::x86_64::__cpuid;
-    if __cpuid(0).eax < 0x15 {
-        return None;
-    }
-    let leaf = __cpuid(0x15);
-    let hertz = u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax.max(1));
-    (hertz > 1_000_000).then_some(hertz)
+    HERTZ.store(timer::hertz(icount.is_some()), Ordering::Relaxed);
 }
 
 /// Ticks per second.
@@ -92,28 +72,6 @@ pub fn now_ns() -> u64 {
     (u128::from(ticks()) * 1_000_000_000 / u128::from(hertz)) as u64
 }
 
-/// Counts ticks during 10 ms of channel 2 of the timer chip, which runs at 1,193,182 Hz.
-fn measure_hertz() -> u64 {
-    const COUNT: u16 = 11_932;
-    let (mut gate, mut command, mut channel) = (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
-    // SAFETY: the timer chip's channel 2 and its gate, which nothing else uses; the speaker stays off.
-    unsafe {
-        let old = gate.read() & !0b11;
-        gate.write(old);
-        command.write(0b1011_0000);
-        channel.write(COUNT as u8);
-        channel.write((COUNT >> 8) as u8);
-        gate.write(old | 1);
-        let begun = ticks();
-        while gate.read() & 0x20 == 0 {
-            core::hint::spin_loop();
-        }
-        let spent = ticks() - begun;
-        gate.write(old);
-        (spent * 1_193_182 / u64::from(COUNT)).max(1_000_000)
-    }
-}
-
 /// Lets other CPUs have the emulator's turn, and takes the time they use off this CPU's account.
 #[inline]
 pub fn relax() {
@@ -123,20 +81,19 @@ pub fn relax() {
 /// The same, by whoever has just read what it has to do.
 #[inline]
 pub fn relax_with(chores: u8) {
-    let begun = (chores & ACCOUNTS != 0).then(|| Own::now(super::cpu()));
-    core::hint::spin_loop();
+    let begun = (chores & ACCOUNTS != 0).then(|| Own::now(cpu()));
+    interrupts::pause();
     if let Some(begun) = begun {
-        begun.took_turn(super::cpu());
+        begun.took_turn(cpu());
     }
 }
 
 /// Sleeps until an interrupt. Interrupts are off, and off again when it returns.
 pub fn sleep() {
     let begun = Own::if_kept();
-    x86_64::instructions::interrupts::enable_and_hlt();
-    x86_64::instructions::interrupts::disable();
+    interrupts::sleep();
     if let Some(begun) = begun {
-        begun.took_turn(super::cpu());
+        begun.took_turn(cpu());
     }
 }
 
@@ -151,7 +108,7 @@ impl Own {
     /// Now, on this CPU, if it keeps accounts.
     #[inline]
     pub fn if_kept() -> Option<Own> {
-        (chores() & ACCOUNTS != 0).then(|| Own::now(super::cpu()))
+        (chores() & ACCOUNTS != 0).then(|| Own::now(cpu()))
     }
 
     /// Now, on this CPU.

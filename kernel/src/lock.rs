@@ -10,7 +10,7 @@ pub struct Relax;
 impl spin::RelaxStrategy for Relax {
     #[inline]
     fn relax() {
-        super::relax();
+        crate::time::relax();
     }
 }
 

@@ -1,0 +1,86 @@
+//! Serial ports, the screen, and the ways out of QEMU and Bochs.
+
+use super::screen;
+use crate::serial::Status;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, Ordering};
+use x86_64::instructions::port::Port;
+
+/// A serial port.
+#[derive(Clone, Copy)]
+#[repr(u16)]
+pub enum Line {
+    /// What the kernel prints.
+    First = 0x3F8,
+    /// What programs print, and what is reported about them.
+    Second = 0x2F8,
+}
+
+/// Where the launcher puts QEMU's `isa-debug-exit`.
+const DEBUG_EXIT: u16 = 0xF4;
+/// Where Bochs waits for a word that ends it. It passes no status on.
+const BOCHS_EXIT: (u16, &[u8]) = (0x8900, b"Shutdown");
+
+/// Bochs is to be ended.
+static IN_BOCHS: AtomicBool = AtomicBool::new(false);
+
+/// 115200 baud, 8 bits, no parity, FIFO on.
+pub fn set_up() {
+    for line in [Line::First, Line::Second] {
+        for (register, value) in [
+            (1, 0x00),
+            (3, 0x80),
+            (0, 0x01),
+            (1, 0x00),
+            (3, 0x03),
+            (2, 0xC7),
+            (4, 0x0B),
+        ] {
+            // SAFETY: registers of a serial port, which nothing else drives; where there is none, nothing listens.
+            unsafe { Port::<u8>::new(line as u16 + register).write(value) };
+        }
+    }
+}
+
+/// Writes to a port.
+pub fn write(line: Line, bytes: &[u8]) {
+    let (mut status, mut data) = (Port::<u8>::new(line as u16 + 5), Port::<u8>::new(line as u16));
+    for &byte in bytes {
+        // SAFETY: as in `set_up`; reading the line status has no effect on the port.
+        while unsafe { status.read() } & 0x20 == 0 {
+            core::hint::spin_loop();
+        }
+        // SAFETY: as in `set_up`.
+        unsafe { data.write(byte) };
+    }
+}
+
+/// Shows a line on the screen, if there is one.
+pub fn show(text: fmt::Arguments<'_>) {
+    screen::line(text);
+}
+
+/// From now on [`exit`] ends Bochs, after a line `status N`, the N that QEMU would exit with.
+pub fn in_bochs() {
+    IN_BOCHS.store(true, Ordering::Relaxed);
+}
+
+/// Ends the emulator; where there is none, stops.
+pub fn exit(status: Status) -> ! {
+    if IN_BOCHS.load(Ordering::Relaxed) {
+        let _ = writeln!(Line::First, "status {}", status as u32 * 2 + 1);
+        // Until the last letter is out.
+        // SAFETY: as in `write`.
+        while unsafe { Port::<u8>::new(Line::First as u16 + 5).read() } & 0x40 == 0 {
+            core::hint::spin_loop();
+        }
+        let (port, word) = BOCHS_EXIT;
+        for &letter in word {
+            // SAFETY: a port of Bochs, in which this runs, as the command line says.
+            unsafe { Port::<u8>::new(port).write(letter) };
+        }
+    }
+    // SAFETY: the port of `isa-debug-exit`; on a machine without it nothing listens there.
+    unsafe { Port::<u32>::new(DEBUG_EXIT).write(status as u32) };
+    super::interrupts::stop()
+}

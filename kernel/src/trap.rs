@@ -1,0 +1,67 @@
+//! What interrupts and page faults lead to, on every instruction set.
+
+use crate::arch::traps::Frame;
+use crate::arch::{interrupts, probe};
+use crate::cpu::{Cpu, add, cpu};
+use crate::region::Access;
+use crate::time::Own;
+
+/// The shootdown interrupt. Interrupts are off, and this CPU goes on only when it returns.
+#[inline]
+pub fn shootdown(end_of_interrupt: impl FnOnce()) {
+    let cpu = cpu();
+    let entered = Own::if_kept();
+    add(&cpu.counts.taken, 1);
+    // SAFETY: interrupts are off. The controller has taken the interrupt into service: one that is sent meanwhile comes
+    // again.
+    unsafe { crate::engine().on_ipi() };
+    end_of_interrupt();
+    if let Some(entered) = entered {
+        let spent = handler_over(cpu, &entered);
+        add(&cpu.counts.taken_ticks, spent);
+    }
+}
+
+/// The timer of this CPU.
+pub fn timer(cpu: &Cpu) {
+    // Walks mask interrupts: this CPU is in none.
+    crate::engine().quiescent();
+    crate::jitter::rearm(cpu);
+    crate::linux::task::tick(cpu);
+}
+
+/// A handler of an interrupt that began then is over: takes its time off the account of what it interrupted.
+pub fn handler_over(cpu: &Cpu, entered: &Own) -> u64 {
+    let spent = entered.elapsed(cpu);
+    // After `elapsed`, which takes off what nested handlers have added here.
+    cpu.in_handlers.set(cpu.in_handlers.get() + spent);
+    crate::measure::handler_took(cpu, entered);
+    spent
+}
+
+/// A page fault: whether what was interrupted can go on. Interrupts are off.
+pub fn page_fault(frame: &mut Frame, address: u64, access: Access) -> bool {
+    let cpu = cpu();
+    add(&cpu.counts.faults, 1);
+    if let Some(space) = cpu.space.get()
+        && address < crate::memory::USER_END
+        && !cpu.faults_fail.get()
+    {
+        if frame.is_from_user() {
+            crate::linux::inside::begin();
+        }
+        // From here on locks may be taken, so others must be answered; and the thread may sleep, and go on elsewhere.
+        let masked = frame.interrupts_were_on();
+        if masked {
+            interrupts::enable();
+        }
+        let served = space.fault(address, access);
+        if masked {
+            interrupts::disable();
+        }
+        if served {
+            return true;
+        }
+    }
+    probe::recover(frame)
+}
