@@ -1,14 +1,13 @@
-//! What recording costs: a command alternately with and without `shootdown record`, and the ratios.
+//! The overhead of recording: a command alternately with and without `shootdown record`, and the ratios.
 //!
 //! ```sh
 //! cargo build --release
 //! cargo run --release -p shootdown-cli --example record_overhead -- 10 make -B -j8     (as root)
 //! ```
 //!
-//! Prints, for each pair, three ratios, with over without, and their medians: how long the command took, from its own
-//! start to its end; how long until everything was over, setting up and tearing down the trace instance included; and
-//! CPU time, of the command, all that it starts and the recorder, which other programs disturb least. `--faults` before
-//! PAIRS records page faults too.
+//! Prints, for each pair, three ratios, with over without, and their medians: the duration of the command itself; the
+//! whole duration, including making and removing the trace instance; and CPU time, of the command, its children and the
+//! recorder, which other programs disturb least. `--faults` before PAIRS records page faults too.
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,7 +48,7 @@ mod linux {
         let mut ratios: [Vec<f64>; 3] = Default::default();
         run(command, false)?; // Not counted: it fills the caches.
         for pair in 0..pairs {
-            // Which of the two is first changes, should the machine become faster or slower meanwhile.
+            // The order alternates, in case the machine becomes faster or slower meanwhile.
             let (without, with) = if pair % 2 == 0 {
                 let without = run(command, false)?;
                 (without, run(&recorded, true)?)
@@ -78,7 +77,7 @@ mod linux {
         Ok(())
     }
 
-    /// What is measured of a run.
+    /// Measurements of a run.
     const NAMES: [&str; 3] = ["command", "all", "CPU"];
 
     /// Seconds of the command itself, of everything, and of CPU time of all processes that it starts.
@@ -105,7 +104,7 @@ mod linux {
         Ok([own, all, children_seconds()? - before])
     }
 
-    /// CPU time of all children that have ended, and of theirs.
+    /// CPU time of all ended children, and of theirs.
     fn children_seconds() -> Result<f64, Box<dyn Error>> {
         let stat = fs::read_to_string("/proc/self/stat")?;
         let words: Vec<_> = stat
@@ -114,7 +113,7 @@ mod linux {
             .1
             .split_whitespace()
             .collect();
-        // Fields 16 and 17: cutime and cstime, in ticks of which Linux shows a hundred a second.
+        // Fields 16 and 17: cutime and cstime, in ticks, of which Linux shows a hundred a second.
         let ticks = words[13].parse::<f64>()? + words[14].parse::<f64>()?;
         Ok(ticks / 100.0)
     }

@@ -1,10 +1,10 @@
-//! What can be named on the command line, as the simulator lists it, and the names that mean something to this program.
+//! Names for the command line, as the simulator lists them, and the names that this program treats specially.
 
 use shootdown_sim::run;
 
-/// The machine of the flagship comparison.
+/// The machine of the default comparison.
 pub const FLAGSHIP_MACHINE: &str = "milan-72";
-/// The workload of the flagship comparison.
+/// The workload of the default comparison.
 pub const FLAGSHIP_WORKLOAD: &str = "tlb_flush2";
 /// The designs compared unless others are named.
 pub const FLAGSHIP_DESIGNS: &str = "ideal,ipi,broadcast,adaptive";
@@ -12,9 +12,9 @@ pub const FLAGSHIP_DESIGNS: &str = "ideal,ipi,broadcast,adaptive";
 pub const CONTROL_WORKLOAD: &str = "tlb_shared";
 /// The unsound design that serves as the control.
 pub const CONTROL_DESIGN: &str = "none";
-/// The design with free invalidation that others are measured against.
+/// The design with free invalidation, against which others are measured.
 pub const IDEAL_DESIGN: &str = "ideal";
-/// The design that is to be at least as good as every other.
+/// The design that must be at least as good as every other.
 pub const JUDGED_DESIGN: &str = "adaptive";
 
 /// A workload or a design.
@@ -22,11 +22,11 @@ pub const JUDGED_DESIGN: &str = "adaptive";
 pub struct Entry {
     /// The name on the command line.
     pub name: &'static str,
-    /// One line about it.
+    /// One-line description.
     pub description: &'static str,
 }
 
-/// What stands in lists for every recording; of `compare` only.
+/// The entry for recordings in lists; for `compare` only.
 pub const RECORDED: Entry = Entry {
     name: "trace:FILE",
     description: "a program recorded by `record` or read by `import`, replayed by `compare` (one op: a flush asked for)",

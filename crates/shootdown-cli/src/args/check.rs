@@ -34,7 +34,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub designs: Vec<String>,
 
-    /// Memory models: x86, arm, riscv [default: that of the processors that the design is meant for]
+    /// Memory models: x86, arm, riscv [default: that of the design's processors]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub memory: Vec<String>,
 
@@ -42,7 +42,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub three: bool,
 
-    /// Instead of going through every order of steps, so many random runs by priorities; also of races of three and
+    /// Instead of exploring every order of steps, make that many random runs by priorities; also of races of three and
     /// four CPUs
     #[arg(long, value_name = "RUNS", conflicts_with_all = ["states", "preemptions", "three"], value_parser = clap::value_parser!(u64).range(1..))]
     pub random: Option<u64>,
@@ -51,7 +51,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub states: u64,
 
-    /// Most preemptions in a run: switches away from a CPU that could go on
+    /// Most preemptions in a run: switches away from a CPU that could continue
     #[arg(long, value_name = "N")]
     pub preemptions: Option<u32>,
 

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{RunArgs, whole_number};
 
-/// What designs are compared by.
+/// The figures by which designs are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Metric {
     /// Operations per second
@@ -52,7 +52,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub cpus: Option<u64>,
 
-    /// Make the machine as large as each thread count asks, and show how the cost grows with CPUs [thread counts:
+    /// Make the machine as large as each thread count requires, and show how the cost grows with CPUs [thread counts:
     /// 1,2,4,..8192]
     #[arg(long, conflicts_with = "cpus")]
     pub cpus_follow_threads: bool,
@@ -92,7 +92,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "METRIC")]
     pub metric: Option<Metric>,
 
-    /// Print how the control run went wrong, also where the oracle caught it
+    /// Print how the control run went wrong, even if the oracle caught it
     #[arg(long)]
     pub verbose: bool,
 
@@ -145,7 +145,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "VALUES", allow_hyphen_values = true)]
     pub threads: Option<String>,
 
-    /// Make each machine large enough for so many CPUs, with more sockets of the same kind
+    /// Make each machine large enough for that many CPUs, with more sockets of the same kind
     #[arg(long, value_name = "VALUES", allow_hyphen_values = true)]
     pub cpus: Option<String>,
 
@@ -159,7 +159,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "PATH=VALUES")]
     pub set: Vec<String>,
 
-    /// Points of a range that does not say how many
+    /// Points of a range that gives no number of them
     #[arg(long, value_name = "N", default_value = "5", value_parser = whole_number, allow_negative_numbers = true)]
     pub points: u64,
 
@@ -188,7 +188,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "I/N", value_parser = super::Shard::parse)]
     pub shard: Option<super::Shard>,
 
-    /// Put the results of all shards together in place of running anything
+    /// Merge the results of all shards instead of running anything
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["workload", "shard", "set", "sample"], requires = "output")]
     pub merge: Vec<PathBuf>,
 
@@ -229,8 +229,8 @@ pub struct ScoreboardArgs {
     #[arg(long)]
     pub all: bool,
 
-    /// Runs per cell and design; run k uses seed+k, and medians count. Cells in which a preset seems ahead, or a demand
-    /// is missed, are measured again, longer and with other seeds
+    /// Runs per cell and design; run k uses seed+k, and medians count. Cells in which a preset seems ahead, or a
+    /// requirement is missed, are measured again, longer and with other seeds
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
     pub runs: u64,
 
@@ -264,7 +264,7 @@ pub struct WalkersArgs {
         default_value = "0,100,1000,3000,10000,30000,100000,300000,1000000")]
     pub frees: Vec<u64>,
 
-    /// Free tables of the process that is walked, in place of one that nobody walks
+    /// Free tables of the process that is walked, in place of one without walks
     #[arg(long)]
     pub shared: bool,
 
@@ -307,7 +307,7 @@ pub struct WalkersArgs {
     Also: [[note]] with table and text; [[beside]] with table, workload and design, a design of \
     which nothing is published, run as the first such row.")]
 pub struct EvidenceArgs {
-    /// Published rows of your own, a .toml file, in place of the embedded ones; what is in it is shown below
+    /// Your own published rows, a .toml file, in place of the embedded ones; its format is shown below
     #[arg(long, value_name = "FILE")]
     pub rows: Option<PathBuf>,
 

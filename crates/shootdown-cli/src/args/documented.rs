@@ -1,4 +1,4 @@
-//! Every command line in the documents and in the help pages is one that the program takes.
+//! Every command line in the documents and in the help pages must parse.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The arguments of a command line, if it runs the program: what follows its name, up to a comment or a pipe.
+/// The arguments of a command line, if it runs the program: the words after its name, up to a comment or a pipe.
 fn arguments(line: &str) -> Option<Vec<String>> {
     let line = line.trim();
     let rest = if let Some(rest) = line.strip_prefix(THROUGH_CARGO) {
@@ -33,7 +33,7 @@ fn arguments(line: &str) -> Option<Vec<String>> {
     } else if let Some(rest) = line.strip_prefix(PROGRAM) {
         rest
     } else {
-        // Behind `sudo` and its like.
+        // After `sudo` and similar commands.
         line.strip_prefix("sudo ")?.split_once(PROGRAM)?.1
     };
     let rest = rest.split(" #").next()?.split(" | ").next()?;
@@ -99,7 +99,7 @@ fn every_example_of_the_help_parses() {
     let mut wrong = Vec::new();
     for help in helps {
         let examples = help.split("Examples:").nth(1).unwrap_or_default();
-        // What an example does stands behind it, two blanks away.
+        // The description of an example follows it, two spaces away.
         let lines = examples
             .lines()
             .map(|line| line.trim().split("  ").next().unwrap_or_default());

@@ -55,7 +55,7 @@ pub struct TimelineArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: Option<u64>,
 
-    /// Which of the flushes that interrupt two CPUs or more; else of those that reach others at all
+    /// Which of the flushes that interrupt two CPUs or more; without any, of those that reach other CPUs
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
     pub nth: u64,
 
@@ -101,7 +101,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub run: RunArgs,
 
-    /// How many decisions about tags and thresholds are told one by one; the rest are counted
+    /// How many decisions about tags and thresholds are printed one by one; the rest are counted
     #[arg(long, value_name = "N", default_value_t = DECISIONS, value_parser = whole_number, allow_negative_numbers = true)]
     pub decisions: u64,
 

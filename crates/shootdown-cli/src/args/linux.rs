@@ -20,7 +20,7 @@ use super::whole_number;
     sudo shootdown record                                   the whole system, until Ctrl-C"
 )]
 pub struct RecordArgs {
-    /// The command; what it starts is recorded too
+    /// The command; its child processes are recorded too
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid")]
     pub command: Vec<String>,
 
@@ -28,11 +28,11 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "FILE", default_value = "recording.parquet")]
     pub output: PathBuf,
 
-    /// Stop after so many seconds; the command runs on
+    /// Stop after that many seconds; the command continues
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seconds: Option<f64>,
 
-    /// Record this process and what it starts
+    /// Record this process and its children
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32))]
     pub pid: Option<u32>,
 
@@ -40,7 +40,7 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with = "pid")]
     pub system: bool,
 
-    /// Also record page faults of user code (x86): most of the events of most programs, and nothing that a replay needs
+    /// Also record page faults of user code (x86): in most programs the most frequent event; replays do not use them
     #[arg(long)]
     pub faults: bool,
 

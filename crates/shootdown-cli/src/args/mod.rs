@@ -1,6 +1,6 @@
 //! The command line: one grammar for every run, a workload on a target under a design.
 //!
-//! This file says what can be written; [`crate::runs::plan`] decides whether it makes sense.
+//! This file defines the syntax; [`crate::runs::plan`] checks the meaning.
 
 mod check;
 mod compare;
@@ -48,7 +48,7 @@ use crate::print::terminal::Terminal;
         or results could not be written; 2 on bad usage; 130 after Ctrl-C."
 )]
 pub struct Cli {
-    /// What to do; nothing means the flagship comparison.
+    /// The command; none means the default comparison.
     #[command(subcommand)]
     pub command: Option<Command>,
 
@@ -66,7 +66,7 @@ pub struct Cli {
 pub enum Command {
     /// Run one workload on one machine under several designs and compare them
     Compare(CompareArgs),
-    /// Run every combination of parameter values, in shards if need be; resumes when interrupted
+    /// Run every combination of parameter values, in shards if necessary; resumes when interrupted
     Sweep(SweepArgs),
     /// Record what this machine's kernel does with translations while a command runs, as one Parquet file
     #[cfg(target_os = "linux")]
@@ -93,12 +93,12 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print published tables beside simulated results, with errors on fitted and held-out rows
     Evidence(EvidenceArgs),
-    /// Sweep the rate of table frees: what lockless walks pay under each design, and where one becomes cheaper than
-    /// another
+    /// Sweep the rate of table frees: the cost of lockless walks under each design, and the rates at which designs
+    /// break even
     Walkers(WalkersArgs),
     /// Compare `adaptive` with the best preset in every cell of machine, workload and threads
     Scoreboard(ScoreboardArgs),
-    /// Try every order of what can happen in small races, on the real engine
+    /// Explore every order of steps in small races, on the real engine
     Check(CheckArgs),
 }
 
@@ -140,21 +140,21 @@ pub struct SchemaArgs {
 /// Reads the command line. Help is as wide as prose on this terminal.
 ///
 /// # Errors
-/// What help, `--version` and a mistake are to clap.
+/// Help, `--version` and a mistake, as clap returns them.
 pub fn parse() -> Result<Cli, clap::Error> {
     let columns = Terminal::of_stdout(false).prose();
     let command = Cli::command().term_width(columns);
     Cli::from_arg_matches(&command.try_get_matches()?)
 }
 
-/// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where
-/// help is. `command` is the first word behind the program's name.
+/// A mistake on the command line in one line, like every other error: the error, a tip if there is one, and how to get
+/// help. `command` is the first word after the program's name.
 pub fn one_line(error: &clap::Error, command: Option<&str>) -> String {
     let text = error.to_string();
     let joined = |block: &str| block.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut blocks = text.split("\n\n").map(joined);
     let mut line = blocks.next().unwrap_or_default();
-    // That a misspelt option could be a value behind `--` is no help here.
+    // A tip about values after `--` does not help with a misspelt option.
     let tip = |block: String| block.strip_prefix("tip: ").map(str::to_string);
     if let Some(tip) = blocks.find_map(|block| tip(block).filter(|tip| !tip.contains("as a value, use"))) {
         line.push_str(&format!("; {tip}"));
@@ -166,7 +166,7 @@ pub fn one_line(error: &clap::Error, command: Option<&str>) -> String {
     line
 }
 
-/// Reads a whole number that is not negative, with a message that says what was expected.
+/// Reads a non-negative whole number; the error says what was expected.
 fn whole_number(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => format!("expected a whole number up to {}", u64::MAX),

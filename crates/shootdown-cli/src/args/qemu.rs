@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::whole_number;
 
-/// What runs the kernel's instructions.
+/// How the kernel's instructions are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Accel {
     /// QEMU translates them
@@ -52,7 +52,7 @@ pub struct QemuArgs {
     #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: Option<Vec<u64>>,
 
-    /// What runs the instructions
+    /// How instructions are executed
     #[arg(long, value_name = "tcg|kvm", default_value = "tcg", value_enum)]
     pub accel: Accel,
 
@@ -72,7 +72,7 @@ pub struct QemuArgs {
     #[arg(long, value_name = "N", default_value = "3000", value_parser = whole_number, allow_negative_numbers = true)]
     pub jitter: u64,
 
-    /// Stop a run after so many seconds of this host
+    /// Stop a run after that many seconds of this host
     #[arg(long, value_name = "S", default_value = "120", value_parser = whole_number, allow_negative_numbers = true)]
     pub seconds: u64,
 

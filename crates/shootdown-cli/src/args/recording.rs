@@ -74,7 +74,7 @@ impl VictimsBy {
     shootdown replay java_zgc.txt.gz --on turin-2p --scale 4 --json | jq '.designs[].shootdowns'"
 )]
 pub struct ReplayArgs {
-    /// The recording: Parquet of `import` or `record`, or trace text, plain or packed
+    /// The recording: Parquet of `import` or `record`, or trace text, plain or compressed
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
@@ -100,7 +100,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
     pub designs: Vec<String>,
 
-    /// How the program is put on more CPUs: `N`, `threads:N` or `spread` (see below)
+    /// How the program is scaled to more CPUs: `N`, `threads:N` or `spread` (see below)
     #[arg(long, value_name = "RULE", default_value = "1")]
     pub scale: shootdown_sim::replay::Scale,
 

@@ -1,11 +1,11 @@
-//! Which share of a sweep one command runs.
+//! The shard of a sweep that one command runs.
 
-/// Which share of the points to run: `index` of `of`, from 1.
+/// The shard to run: `index` of `of`, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// Which one.
+    /// Its index.
     pub index: usize,
-    /// Of how many.
+    /// Number of shards.
     pub of: usize,
 }
 

@@ -1,4 +1,4 @@
-//! `--vm`: a virtual machine of so many CPUs.
+//! `--vm`: a virtual machine with a given number of CPUs.
 
 use shootdown_sim::model::Topology;
 
@@ -8,7 +8,7 @@ pub const VM_PATHS: [&str; 2] = ["vm.vcpus", "vm.host_cpus"];
 /// Reads `VCPUS[:HOST_CPUS]` and returns it in the form that [`with_vm`] takes.
 ///
 /// # Errors
-/// What was expected.
+/// With the expected form.
 pub fn virtual_machine(text: &str) -> Result<VirtualMachine, String> {
     let most = Topology::MAX_CPUS;
     let number = |text: &str| match text.trim().parse::<usize>() {

@@ -1,4 +1,4 @@
-//! One folder for each command. A command reads its options, has its runs made by [`crate::runs`], and prints.
+//! One folder for each command. A command reads its options, starts its runs through [`crate::runs`], and prints.
 
 #[cfg(target_os = "linux")]
 pub mod calibrate;

@@ -1,5 +1,5 @@
-//! What a model has before anything is fitted: the nearest built-in model, with the shape of this machine and with the
-//! costs that can be measured alone.
+//! The model before any fitting: the nearest built-in model, with this machine's topology and its directly measured
+//! costs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,16 +15,16 @@ use crate::failure::Failure;
 use crate::print::number;
 use crate::print::number::counted;
 
-/// The beginning of a fit.
+/// The start of a fit.
 pub(super) struct Base {
     pub(super) model: Model,
-    /// The built-in model that it came from.
+    /// The built-in model that it is based on.
     pub(super) template: &'static str,
-    /// What was measured, a line each.
+    /// The measurements, a line each.
     pub(super) facts: Vec<String>,
 }
 
-/// Measures and builds it; `doubt` is why the measurement is doubtful.
+/// Measures and builds it; `doubt` says why the measurement is doubtful.
 ///
 /// # Errors
 /// When a cost cannot be measured, or the kernel does not describe the machine.
@@ -48,7 +48,7 @@ pub(super) fn model(name: &str, place: &Place, doubt: Option<&str>) -> Result<Ba
     Ok(base)
 }
 
-/// The built-in model whose numbers stand in for what is not measured.
+/// The built-in model that supplies the numbers that are not measured.
 fn nearest(arch: &str, cpuinfo: &str) -> Result<&'static str, Failure> {
     match arch {
         "x86_64" if cpuinfo.contains("AuthenticAMD") => Ok("milan-72"),
@@ -61,7 +61,7 @@ fn nearest(arch: &str, cpuinfo: &str) -> Result<&'static str, Failure> {
     }
 }
 
-/// The template with every number that was measured or fitted elsewhere marked as what it is here: an assumption.
+/// The template with every number that was measured or fitted elsewhere marked as an assumption here.
 fn unfitted(model: Model, template: &str) -> Result<Model, Failure> {
     let mut all = model.clone();
     for parameter in model.parameters() {
@@ -88,7 +88,7 @@ pub(super) fn explained(model: &Model, path: &str, value: f64, provenance: Prove
     changed.map_err(|error| Failure::Input(format!("{path}: {}", error.expected)))
 }
 
-/// Three significant digits: more would say more than was measured.
+/// Three significant digits: the measurement supports no more.
 pub(super) fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
@@ -168,7 +168,7 @@ impl Base {
             self.set("machine.ghz", rounded(ghz), source)?;
         }
         if std::env::consts::ARCH == "x86_64" {
-            // What the processor can do but the kernel may not use is not what is measured here.
+            // A feature that the kernel may not use is not part of the measurement.
             let has = cpuinfo.contains(" invlpgb");
             self.set(
                 "broadcast.available",
@@ -229,7 +229,7 @@ impl Base {
             }
         }
         Ok(measured.into_iter().try_for_each(|(path, ns, what)| {
-            // Nothing costs nothing: what was too short to be seen is half a cycle.
+            // No cost is zero: one that was too short to measure is half a cycle.
             let ns = ns.max(0.5 / self.model.ghz);
             self.facts.push(format!("{path}: {}, {what}", number::time(ns)));
             self.set_time(path, ns, what)

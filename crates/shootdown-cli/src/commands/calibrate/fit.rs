@@ -1,7 +1,7 @@
-//! Fitting: one number, or some that go together, is changed until the simulator gives one measured row.
+//! Fitting: one number, or a group with one factor, is changed until the simulator reproduces one measured row.
 //!
-//! Each [`Step`] has a row of its own, and every other row stays a prediction. Steps disturb each other a little, so
-//! all are taken twice.
+//! Each [`Step`] has a row of its own, and every other row stays a prediction. Steps affect each other slightly, so all
+//! are taken twice.
 
 use shootdown_linux::work::Workload;
 use shootdown_sim::model::{Model, Provenance, Range};
@@ -12,7 +12,7 @@ use crate::commands::host::Row;
 use crate::failure::Failure;
 use crate::print::number;
 
-/// How far a fit may go from where it begins, as a factor down and up.
+/// Range of a fit around its start, as a factor down and up.
 const REACH: f64 = 30.0;
 
 /// Halvings of that range: to a tenth of a per cent.
@@ -29,7 +29,7 @@ struct Step {
     what: &'static str,
     paths: &'static [&'static str],
     workload: Workload,
-    /// Threads of the row: these many, or as many as were measured at most.
+    /// Threads of the row: this number, or the largest that was measured.
     threads: fn(most: usize) -> usize,
 }
 
@@ -75,14 +75,14 @@ pub(super) struct Fitted {
     what: &'static str,
     /// The row that it was fitted on.
     pub(super) row: (Workload, usize),
-    /// How many times the numbers are those that the fit began with.
+    /// The factor on the initial numbers.
     factor: f64,
-    /// What is left of the row's error at the time.
+    /// The remaining error of the row.
     error: f64,
 }
 
 impl Fitted {
-    /// For people.
+    /// In words.
     pub(super) fn line(&self) -> String {
         let (workload, threads) = self.row;
         let rest = if self.error.abs() > 10.0 * CLOSE {
@@ -102,7 +102,7 @@ impl Fitted {
 /// The model after all steps whose rows were measured.
 ///
 /// # Errors
-/// What `simulate` fails with.
+/// The errors of `simulate`.
 pub(super) fn all(
     base: Model,
     rows: &[Row],
@@ -117,12 +117,12 @@ pub(super) fn all(
         for step in STEPS {
             let target = (step.workload, (step.threads)(most));
             let row = rows.iter().find(|row| (row.workload, row.threads) == target);
-            // A row answers one question only: with two CPUs nothing tells further targets from the first.
+            // A row determines one number only: two CPUs cannot distinguish further targets from the first.
             let Some(row) = row.filter(|_| !used.contains(&target)) else {
                 continue;
             };
             used.push(target);
-            // The second time from where the first ended, nearby.
+            // The second pass starts where the first ended.
             let reach = if round == 0 { REACH } else { 2.0 };
             model = one(&model, step, row, reach, simulate)?;
             let error = simulate(&model, row)?.ops_per_s / row.ops_per_s() - 1.0;
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// A machine that takes as long for an operation as these two numbers say.
+    /// A machine whose operation time is determined by these two numbers.
     fn rate(model: &Model, row: &Row) -> f64 {
         let interrupts = if row.threads > 1 {
             model.ns(model.costs.ipi_send)

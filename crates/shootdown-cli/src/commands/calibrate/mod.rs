@@ -1,7 +1,8 @@
-//! `shootdown calibrate`: a machine model of this very machine, and how well it fits.
+//! `shootdown calibrate`: a machine model of this machine, and its errors.
 //!
 //! Owns the order: measure the workloads and the single costs, begin with the nearest built-in model ([`base`]), fit
-//! what cannot be measured alone ([`fit`]), write the file, read it back, simulate every row with it and print both.
+//! the numbers that cannot be measured alone ([`fit`]), write the file, read it back, simulate every row with it and
+//! print both.
 
 mod base;
 mod fit;
@@ -29,7 +30,7 @@ use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan;
 use fit::Fitted;
 
-/// The design that Linux has where nothing is broadcast.
+/// The design of Linux without broadcast.
 const LINUX: &str = match std::env::consts::ARCH.as_bytes() {
     b"x86_64" => "ipi-trim",
     b"aarch64" => "arm-broadcast",
@@ -39,10 +40,10 @@ const LINUX: &str = match std::env::consts::ARCH.as_bytes() {
 /// Virtual milliseconds of each simulated row: a thousand operations and more.
 const VIRTUAL_MS: f64 = 10.0;
 
-/// Whence measured numbers come, as the file says it.
+/// The source of measured numbers, as the file names it.
 const MEASURED: &str = "measured on this machine by `shootdown calibrate`";
 
-/// Measures, fits, writes, and says how well it fits.
+/// Measures, fits, writes, and prints the errors.
 ///
 /// # Errors
 /// One line when the machine cannot be measured or the file cannot be written; Ctrl-C, which writes nothing.
@@ -77,7 +78,7 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         model.description, base.template
     );
     let text = model.to_toml(&heading);
-    // What is written is what is judged: numbers went through text.
+    // The file is what is judged: its numbers went through text.
     let model = Model::parse(&text, &destination.shown()).map_err(|error| Failure::Input(error.to_string()))?;
     let compared: Vec<_> = rows
         .iter()
@@ -103,10 +104,10 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(SUCCESS)
 }
 
-/// Why the measurement is doubtful, where it is and that was accepted with `--busy-host`.
+/// Why the measurement is doubtful, if it is and `--busy-host` accepted that.
 ///
 /// # Errors
-/// One line where it is and was not.
+/// One line if it is doubtful without `--busy-host`.
 fn doubt(args: &CalibrateArgs) -> Result<Option<String>, Failure> {
     let proc = args.proc.as_deref().unwrap_or(Path::new("/proc"));
     match Load::read(proc).map(|load| load.doubt()) {
@@ -150,7 +151,7 @@ fn spinner() -> ProgressBar {
 fn simulated(model: &Model, row: &Row, stop: &AtomicBool) -> Result<run::RunResult, Failure> {
     let mut parameters = Parameters::default();
     if let Some(idle) = row.idle_ns() {
-        // Asked for 2 microseconds, this machine is idle for longer: the simulated one must be as well.
+        // When asked for 2 microseconds, this machine idles longer: the simulated one must as well.
         parameters = parameters
             .with("workload.context_switch.lazy_ns", idle.clamp(0.0, 1e7))
             .map_err(Failure::Input)?;
@@ -187,7 +188,7 @@ fn is_fitted(fitted: &[Fitted], row: &Row) -> bool {
 
 /// A command that uses the model.
 fn how_to_use(shown: &str) -> String {
-    // Without a folder it would be looked for among the built-in models.
+    // Without a folder it would be searched among the built-in models.
     let folder = if shown.contains('/') { "" } else { "./" };
     format!("try: shootdown compare tlb_flush2 --on {folder}{shown}\n")
 }
@@ -263,20 +264,20 @@ fn words(model: &Model, facts: &[String], compared: &[(&Row, run::RunResult)], f
     text
 }
 
-/// A measurement of this machine beside the same on its model.
+/// A measurement of this machine and the same row on its model.
 #[derive(Serialize, JsonSchema)]
 struct Line<'a> {
     /// Name of the workload.
     workload: &'a str,
     /// Number of threads.
     threads: usize,
-    /// Operations per second that were measured.
+    /// Measured operations per second.
     measured_ops_per_s: f64,
     /// Operations per second on the model.
     simulated_ops_per_s: f64,
     /// Simulated against measured: (simulated - measured) / measured.
     relative_error: f64,
-    /// Interrupts per operation that were measured. Null where the kernel does not count them.
+    /// Measured interrupts per operation. Null where the kernel does not count them.
     measured_interrupts_per_op: Option<f64>,
     /// Interrupts per operation on the model.
     simulated_interrupts_per_op: f64,
@@ -284,12 +285,12 @@ struct Line<'a> {
     fitted: bool,
 }
 
-/// What was measured, beside what the fitted model predicts.
+/// The measurements, with the predictions of the fitted model.
 #[derive(Serialize, JsonSchema)]
 struct Document<'a> {
     /// Name of the model.
     machine: &'a str,
-    /// What else ran on this machine, if that makes the measurement doubtful, or null.
+    /// What else ran on this machine, if that makes the measurement doubtful; or null.
     doubt: Option<String>,
     /// One element for each workload and number of threads.
     rows: Vec<Line<'a>>,

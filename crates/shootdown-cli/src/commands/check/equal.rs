@@ -1,4 +1,4 @@
-//! Why designs have equal numbers of states: they are the same design there, or differ in what the races do not use.
+//! Why designs have equal numbers of states: they are equal there, or differ in axes that the races do not use.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! `shootdown check`: every order of what can happen in a few small races, for the real engine; counterexamples as
-//! stories.
+//! `shootdown check`: every order of steps in a few small races, on the real engine; counterexamples as sequences of
+//! steps.
 
 mod equal;
 
@@ -35,7 +35,7 @@ struct Case {
     subject: Subject,
 }
 
-/// What came out of one.
+/// Its result.
 struct Outcome {
     case: Case,
     report: Report,
@@ -66,7 +66,7 @@ struct Line<'a> {
     runs: u64,
     /// Steps of the longest run.
     depth: usize,
-    /// Whether every order was gone through: neither random, nor cut off, nor with a bound on preemptions.
+    /// Whether every order was explored: neither random, nor cut off, nor with a bound on preemptions.
     complete: bool,
     /// The bound on preemptions in a run, or null.
     preemptions: Option<u32>,
@@ -74,7 +74,7 @@ struct Line<'a> {
     broken: Option<String>,
     /// Time that the exploration took on the host.
     host_time_ns: f64,
-    /// Whether Ctrl-C kept it from ending, and nothing is known; absent elsewhere.
+    /// Whether Ctrl-C ended it without a result; absent elsewhere.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
 }
@@ -90,7 +90,7 @@ pub fn schema() -> Schema {
 /// # Errors
 /// Unknown names, a file that is no counterexample, Ctrl-C.
 pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    // A panic of the engine is a finding, and is told as one.
+    // A panic of the engine is a finding, and is reported as one.
     panic::set_hook(Box::new(|_| {}));
     if let Some(path) = &args.replay {
         let place = path.display();
@@ -156,7 +156,7 @@ impl Case {
         self.subject.name == CONTROL_DESIGN
     }
 
-    /// The design, and whose memory.
+    /// The design and the memory model.
     fn under(&self) -> (&'static str, Architecture) {
         (self.subject.name, self.subject.memory)
     }
@@ -249,7 +249,7 @@ fn run(cases: Vec<Case>, bounds: Bounds, random: Option<u64>, jobs: usize, stop:
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { return };
                     let start = Instant::now();
-                    // How many states there are is known at the end only.
+                    // The number of states is known only at the end.
                     let mut progress = |done: u64| {
                         if let Some(runs) = random {
                             overall.update(index, done as f64 / runs.max(1) as f64);
@@ -283,7 +283,7 @@ fn run(cases: Vec<Case>, bounds: Bounds, random: Option<u64>, jobs: usize, stop:
 }
 
 impl<'a> Line<'a> {
-    /// Of an exploration that did not end.
+    /// For an exploration that did not end.
     fn unended(case: &'a Case) -> Self {
         Line {
             race: case.race.name,
@@ -316,12 +316,12 @@ fn lines(outcomes: &[Outcome], preemptions: Option<u32>) -> Vec<Line<'_>> {
         .collect()
 }
 
-/// How much of a race is gone through.
+/// Extent of an exploration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     /// Every order.
     Every,
-    /// Every order with at most so many preemptions.
+    /// Every order with at most this many preemptions.
     Preemptions(u32),
     /// Random runs.
     Random,

@@ -22,7 +22,7 @@ use crate::runs::plan::Plan;
 use crate::runs::queue::{self, Runner};
 use crate::runs::recording::workload;
 
-/// The comparison that runs when nothing was asked: the flagship workload under every design, with a report.
+/// The default comparison: the default workload under every design, with a report.
 ///
 /// # Errors
 /// As [`command`].
@@ -50,7 +50,7 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
         html: None,
         svg: None,
     };
-    // As the default of `compare`, and where the real machine was measured with half of its CPUs.
+    // As the default of `compare`, plus half of the CPUs, where the real machine was measured.
     let threads = [1, 2, 4, 8, 16, 32, 36, 64, 72].to_vec();
     let args = CompareArgs {
         threads: Some(threads),
@@ -65,14 +65,14 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
     compare(plan, Shown::Table, Some(written), runner, stop)
 }
 
-/// A file to write, and what it holds.
+/// A file to write, and its content.
 #[derive(Debug, Clone, Copy)]
 struct Written<'a> {
     destination: &'a Destination,
     render: fn(&Comparison) -> String,
 }
 
-/// What goes to stdout.
+/// The output on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Table,
@@ -127,7 +127,7 @@ fn compare(
         None => runner,
     };
     let as_json = shown == Shown::Json;
-    // Programs that read JSON asked for these runs only; people also want to see that the oracle is awake.
+    // Programs that read JSON requested these runs only; for people the control shows that the oracle works.
     let with_control = !as_json || written.is_some();
     let mut specs = plan.specs();
     specs.extend(with_control.then(|| plan.control()));
@@ -299,7 +299,7 @@ mod tests {
             (&value["missing_runs"], value["runs"].as_array().unwrap().len()),
             (&3.into(), 3)
         );
-        // All of them: the same status as before, and a word about the file.
+        // All of them: the same status as otherwise, and a word about the file.
         let (stop, started) = (AtomicBool::new(false), std::sync::atomic::AtomicUsize::new(0));
         let runner = Fake {
             on_progress: Some(Box::new(|| {

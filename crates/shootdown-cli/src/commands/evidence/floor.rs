@@ -1,7 +1,7 @@
-//! The floor: what invalidation costs can explain of a published rate.
+//! The floor: how much of a published rate invalidation costs can explain.
 //!
-//! The design `ideal` invalidates at once and for free. Where its rate is below a published one, the model is too slow
-//! in something other than invalidation, and no cost of an interrupt can repair the row.
+//! The design `ideal` invalidates at once and for free. Where its rate is below a published one, a cost other than
+//! invalidation is too high in the model, and no cost of an interrupt can repair the row.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,8 +12,8 @@ use crate::catalog::IDEAL_DESIGN;
 use crate::print::number;
 use crate::published::{Metric, Published};
 
-/// `ideal` may be this much below a published rate, as a share of it: published medians of a few runs and single
-/// simulated runs differ by as much from themselves.
+/// Tolerance of `ideal` below a published rate, as a share of it: published medians of a few runs and single simulated
+/// runs vary by as much.
 const TOLERANCE: f64 = 0.02;
 
 /// A row whose published rate `ideal` does not reach.

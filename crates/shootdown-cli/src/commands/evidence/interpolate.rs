@@ -3,14 +3,13 @@
 //! For each design and LRU-drain setting, the logarithm of the throughput is linear in the logarithm of the thread
 //! count, through that design's fitted rows (least squares, should there be more than two). Through a single fitted row
 //! it is constant. A drain setting without a fitted row of its own design takes the fitted drain rows of any design,
-//! because with the drain the LRU lock, not the design, is what was fitted. Without any of these there is no
-//! prediction.
+//! because with the drain the LRU lock was fitted, not the design. Without any of these there is no prediction.
 //!
-//! A simulator that does no better than this on the held-out rows has explained nothing.
+//! A simulator must do better than this on the held-out rows.
 
 use crate::published::{Metric, Published};
 
-/// Predicts the operations per second of `at` from the fitted rows among `rows`; nothing for other numbers than rates.
+/// Predicts the operations per second of `at` from the fitted rows among `rows`; `None` for numbers other than rates.
 pub fn predict(rows: &[Published], at: &Published) -> Option<f64> {
     if at.metric != Metric::OpsPerS {
         return None;

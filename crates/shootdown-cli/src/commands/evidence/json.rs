@@ -12,7 +12,7 @@ use crate::print::number::median;
 use crate::print::schema;
 use crate::published::Published;
 
-/// What was found.
+/// The findings.
 pub(super) struct Findings<'a> {
     pub(super) command: &'a str,
     pub(super) lines: &'a [Line],
@@ -42,11 +42,11 @@ struct Document<'a> {
     shape: Option<Vec<Shape>>,
     /// Rows whose published rate the design `ideal` does not reach; none in a sound model.
     floor: &'a [Below<'a>],
-    /// Accesses through a translation that should have been gone, of all runs.
+    /// Stale accesses of all runs.
     stale: u64,
     /// Accesses that the oracle has checked, of all runs.
     accesses_checked: u64,
-    /// Runs that failed, and why.
+    /// Failed runs, with the reason.
     failures: &'a [String],
     /// Absent when every run ended.
     #[serde(skip_serializing_if = "crate::print::json::is_none")]
@@ -68,7 +68,7 @@ struct Row<'a> {
     threads: usize,
     /// Whether each `madvise` drains the LRU batch under the LRU lock.
     lru_drain: bool,
-    /// Numbers that were different in this measurement, as `path=value`.
+    /// Settings that differ in this measurement, as `path=value`.
     set: &'a [String],
     /// Of a ratio, the measurement that it is over.
     over: Option<Over<'a>>,
@@ -83,27 +83,27 @@ struct Row<'a> {
     simulated: Option<f64>,
     /// `simulated` against `published`: (simulated - published) / published.
     relative_error: Option<f64>,
-    /// What plain interpolation between fitted rows predicts.
+    /// The prediction of interpolation between fitted rows.
     interpolated: Option<f64>,
     /// Why the row was not run, or null.
     not_run: Option<String>,
-    /// Where the number was published.
+    /// Source of the published number.
     source: &'a str,
 }
 
-/// What a ratio is over.
+/// The measurement that a ratio is over.
 #[derive(Serialize, JsonSchema)]
 struct Over<'a> {
     /// Name of the design.
     design: &'a str,
     /// Number of threads.
     threads: usize,
-    /// Numbers that were different in it, where they are not those of the row. Absent where they are.
+    /// Its settings that differ from those of the row. Absent if none do.
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<&'a [String]>,
 }
 
-/// Errors on the rows of one machine that nothing was fitted on.
+/// Errors on the held-out rows of one machine.
 #[derive(Serialize, JsonSchema)]
 struct Machine<'a> {
     /// The machine model.

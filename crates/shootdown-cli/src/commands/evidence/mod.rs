@@ -1,8 +1,8 @@
-//! The `evidence` command: published tables beside simulated results, and beside them the interpolation to beat.
+//! The `evidence` command: published tables beside simulated results and an interpolation baseline.
 //!
-//! A row whose workload, design or machine this program does not have is listed as not run, with the reason, and counts
-//! for nothing. A user's own rows take the place of the published ones; of these every row must be one that can be run,
-//! and the shape of curves, which is about the published ones, is left out.
+//! A row whose workload, design or machine this program does not have is listed as not run, with the reason, and does
+//! not count. A user's own rows replace the published ones. Every one of these must be runnable, and the shape of
+//! curves, which concerns the published ones, is left out.
 
 mod findings;
 mod floor;
@@ -38,7 +38,7 @@ pub struct Line {
     pub published: Published,
     /// Median over the runs; none when all failed or nothing was run.
     pub simulated: Option<f64>,
-    /// What plain interpolation says, where it says something.
+    /// The interpolation's prediction, if there is one.
     pub interpolated: Option<f64>,
 }
 
@@ -156,7 +156,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     Ok(if sound { SUCCESS } else { BAD_RUN })
 }
 
-/// The runs that failed, and why.
+/// The failed runs, with the reason.
 fn failures(specs: &[RunSpec], outcomes: &[Option<Outcome>]) -> Vec<String> {
     let failure = |(spec, outcome): (&RunSpec, &Option<Outcome>)| {
         let reason = outcome.as_ref()?.as_ref().err()?;
@@ -172,7 +172,7 @@ fn failures(specs: &[RunSpec], outcomes: &[Option<Outcome>]) -> Vec<String> {
     specs.iter().zip(outcomes).filter_map(failure).collect()
 }
 
-/// What to type for the same again.
+/// The command that repeats this.
 fn command_line(settings: &Settings, rows: Option<&Path>) -> String {
     let rows = rows.map(|path| format!(" --rows {}", quoted(&path.display().to_string())));
     let window = settings
@@ -187,7 +187,7 @@ fn command_line(settings: &Settings, rows: Option<&Path>) -> String {
     )
 }
 
-/// The different values of `of` over `items`, in order of appearance.
+/// The distinct values of `of` over `items`, in order of appearance.
 pub fn distinct<'a, T>(items: &'a [T], of: impl Fn(&'a T) -> &'a str) -> Vec<&'a str> {
     let mut seen: Vec<&str> = Vec::new();
     for item in items {
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_failed_run_sets_the_exit_status() {
-        // A rate that ideal reaches in the fake runs: a floor would be a failure of its own.
+        // A rate that ideal reaches in the fake runs: a floor would be a separate failure.
         let row = "[[row]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 16\n\
                    ns_per_op = 90000000\nsource = \"a loop\"\n";
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The page of `evidence`: the published tables with a bar for every error, plots where there are curves, what was
-//! fitted, and what was not run. It shows what [`crate::commands::evidence`] found and computes nothing but positions.
+//! The page of `evidence`: the published tables with a bar for every error, plots of curves, the fitted numbers, and
+//! the rows that were not run. It shows the findings of [`crate::commands::evidence`] and computes only positions.
 
 use super::findings::Findings;
 use super::plots::plots;
@@ -72,7 +72,7 @@ pub fn render(findings: &Findings) -> String {
     page::render("Evidence", &format!("{colours}{STYLE}"), &body)
 }
 
-/// Worst and median errors by machine, on the rows that nothing was fitted on, beside the interpolation's.
+/// Worst and median errors by machine, on the held-out rows, beside the interpolation's.
 fn held_out(findings: &Findings) -> String {
     let mut rows = String::new();
     for machine in distinct(findings.lines, |line| &line.published.machine) {
@@ -189,7 +189,7 @@ fn section(findings: &Findings, table: &str) -> String {
     html
 }
 
-/// What the rates of a table are of, and what its simulated numbers are, where that needs saying.
+/// What the rates of a table are of, and what its simulated numbers are, where that needs an explanation.
 fn measured(lines: &[Line], settings: &Settings) -> Option<String> {
     let rate = lines.iter().find(|line| line.published.metric == Metric::OpsPerS);
     let unit = rate.map(|line| {
@@ -201,7 +201,8 @@ fn measured(lines: &[Line], settings: &Settings) -> Option<String> {
     (!said.is_empty()).then(|| page::capitalized(&said.join("; ")))
 }
 
-/// The terminal's table, with a bar beside the error of the simulation, and what was measured; its rows are `lines`.
+/// The terminal's table, with a bar beside the error of the simulation, and the measured quantity; its rows are
+/// `lines`.
 fn drawn(grid: &Grid, lines: &[Line]) -> String {
     let headings: Vec<String> = grid.columns.iter().map(|column| column.heading.clone()).collect();
     let error = headings.iter().position(|heading| heading == ERROR);

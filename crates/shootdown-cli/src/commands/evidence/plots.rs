@@ -17,7 +17,7 @@ pub(crate) fn plots(findings: &Findings, table: &str) -> String {
     let mut html = String::new();
     for machine in distinct(findings.lines, |line| &line.published.machine) {
         for metric in Metric::ALL {
-            // Whatever else is published of the same runs belongs on the same plot.
+            // Other published numbers of the same runs belong on the same plot.
             let same = |line: &&Line| {
                 let row = &line.published;
                 row.machine == machine && row.metric == metric && !row.lru_drain && row.set.is_empty()

@@ -1,4 +1,4 @@
-//! The runs that published rows need, each once, and the numbers of those runs that stand beside the rows.
+//! The runs that published rows need, each once, and the numbers of those runs that appear beside the rows.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use crate::published::{Metric, Published};
 use crate::runs::plan::Settings;
 use crate::runs::queue::Outcome;
 
-/// The simulated number that stands beside a published one; `over` is the result that a ratio is over. None when the
-/// run has no such number.
+/// The simulated number beside a published one; `over` is the result that a ratio is over. None when the run has no
+/// such number.
 pub(super) fn measured(row: &Published, result: &RunResult, over: Option<&RunResult>) -> Option<f64> {
     let number = match row.metric {
         Metric::OpsPerS => result.ops_per_s,
@@ -39,7 +39,7 @@ fn latency<'a>(row: &Published, result: &'a RunResult) -> Option<&'a Latency> {
     result.latencies.iter().find(|latency| latency.name == name)
 }
 
-/// The runs that rows need, each once: several rows may be numbers of one run, and ratios share what they are over.
+/// The runs that rows need, each once: several rows may be numbers of one run, and ratios share their denominators.
 #[derive(Default)]
 pub(super) struct Runs {
     pub(super) specs: Vec<RunSpec>,
@@ -84,14 +84,14 @@ impl Runs {
         all(row) && row.reference().is_none_or(|over| all(&over))
     }
 
-    /// What there is of the runs of `row`, by seed; nothing for a row that the plan was not made for.
+    /// The outcomes of the runs of `row`, by seed; empty for a row that the plan was not made for.
     fn of<'a, T>(&self, row: &Published, outcomes: &'a [T]) -> &'a [T] {
         let range = |&first: &usize| outcomes.get(first..first + self.runs);
         self.first.get(&key(row)).and_then(range).unwrap_or_default()
     }
 }
 
-/// What tells the run of a row from those of others.
+/// The key that identifies the run of a row.
 fn key(row: &Published) -> String {
     format!(
         "{} {} {:?} {} {} {} {:?}",

@@ -1,5 +1,5 @@
-//! The shape of the curves of `evidence`: what is said of E1 and E2 beside single rows, and whether the simulation has
-//! it.
+//! The shape of the curves of `evidence`: statements about E1 and E2 beyond single rows, and whether the simulation
+//! meets them.
 //!
 //! The statements are the specification's reading of the published tables. No number was fitted on them, but the second
 //! was used to choose between hypotheses about what sets the ceiling of broadcast (docs/src/machines/priors.md).
@@ -15,10 +15,10 @@ use crate::runs::plan::Settings;
 use crate::runs::queue::Outcome;
 use crate::runs::target::Target;
 
-/// Thread counts at which the curves are looked at.
+/// Thread counts at which the curves are checked.
 const THREADS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 72];
 
-/// The designs whose curves are looked at.
+/// The designs whose curves are checked.
 const DESIGNS: [&str; 2] = ["ipi", "broadcast"];
 
 /// Threads of the two unmodified variants of E2.
@@ -50,18 +50,18 @@ pub fn specs(settings: &Settings) -> Result<Vec<RunSpec>, Failure> {
     Ok(curves.chain(unmodified).collect())
 }
 
-/// One thing that is said of the curves.
+/// One statement about the curves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// What the simulation has.
+    /// The simulated value.
     pub found: String,
-    /// What is said of it.
+    /// The expected value.
     pub expected: &'static str,
     /// Whether they agree.
     pub met: bool,
 }
 
-/// From where on a statement about a peak is met; the other statements name their bounds.
+/// The threshold of a statement about a peak; the other statements name their bounds.
 const TOLERANCE: &str =
     "met: a peak is near where it lies within a factor of 1.5, or where the curve is within 3 % of its peak";
 
@@ -88,7 +88,7 @@ pub fn curves(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<(usize, f64)>)> {
         .collect()
 }
 
-/// What the curves look like as text, as [`statements`].
+/// The shape of the curves as text, as [`statements`].
 pub fn text(outcomes: &[Outcome]) -> Option<String> {
     let columns = vec![
         Column::words("simulated", "what the simulated curves are like"),
@@ -108,7 +108,7 @@ pub fn text(outcomes: &[Outcome]) -> Option<String> {
     ))
 }
 
-/// What the curves look like, given the outcomes of [`specs`] in order; `None` when a run failed.
+/// The shape of the curves, given the outcomes of [`specs`] in order; `None` when a run failed.
 pub fn statements(outcomes: &[Outcome]) -> Option<Vec<Statement>> {
     let rates: Vec<f64> = outcomes
         .iter()

@@ -78,13 +78,13 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
     text
 }
 
-/// A column of a table, and what stands in a line.
+/// A column of a table, and its cell in a line.
 type Filled<'a> = (Column, Box<dyn Fn(&Line) -> String + 'a>);
 
 /// The heading of the simulation's error; that of interpolation is longer.
 pub(super) const ERROR: &str = "error";
 
-/// The table, without columns that say nothing in it.
+/// The table, without empty columns.
 pub(super) fn grid(lines: &[&Line]) -> Grid {
     let sets = distinct_sets(lines);
     // The heading names machine and workload where all rows have the same.
@@ -192,7 +192,7 @@ pub(super) fn grid(lines: &[&Line]) -> Grid {
     grid
 }
 
-/// What was set differently in some of the rows, each combination once.
+/// The settings that differ in some of the rows, each combination once.
 fn distinct_sets<'a>(lines: &[&'a Line]) -> Vec<&'a [String]> {
     let mut sets: Vec<&[String]> = Vec::new();
     for line in lines {
@@ -208,7 +208,7 @@ fn mark(index: usize) -> String {
     format!("[{}]", index + 1)
 }
 
-/// The design of a row, what a ratio is over, and the mark of what was set.
+/// The design of a row, the denominator of a ratio, and the mark of its settings.
 fn design(row: &Published, sets: &[&[String]]) -> String {
     let over = match &row.over {
         None => String::new(),

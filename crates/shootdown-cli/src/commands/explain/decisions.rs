@@ -1,4 +1,4 @@
-//! What the engine decided about tags and about where broadcasts begin, in words.
+//! The engine's decisions about tags and about the broadcast threshold, in words.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,40 +12,40 @@ use crate::print::number::{self, counted};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
-    /// A space asks for a system-wide tag.
+    /// A space requests a system-wide tag.
     Promoting,
-    /// It has one.
+    /// The space has its tag.
     Promoted,
     /// No tag was free.
     TagsExhausted,
-    /// It gives its tag back, because it is active on few CPUs.
+    /// The space gives its tag back, because it is active on few CPUs.
     DemotingFewerCpus,
-    /// It gives its tag back, because others want it.
+    /// The space gives its tag back, because other spaces need one.
     DemotingTagsShort,
-    /// It gives its tag back, because its requests cost less without.
+    /// The space gives its tag back, because its requests cost less without.
     DemotingByCost,
-    /// It is back on per-CPU tags.
+    /// The space is on per-CPU tags again.
     Demoted,
-    /// Freed tags are flushed, and can be given out again.
+    /// Freed tags are flushed, and can be allocated again.
     RollOver,
-    /// Broadcasts begin at another number of other CPUs.
+    /// The number of other CPUs at which broadcasts begin has changed.
     ThresholdMoved,
 }
 
-/// Something that the engine decided about a tag or about where broadcasts begin.
+/// A decision of the engine about a tag or about the broadcast threshold.
 pub(super) struct Decision {
     pub(super) at_ns: u64,
     pub(super) kind: Kind,
     /// CPUs that the space is active on.
     pub(super) active: Option<u32>,
-    /// What its requests were expected to cost without a system-wide tag and with one, ns.
+    /// Expected cost of its requests without a system-wide tag and with one, ns.
     pub(super) costs: Option<(u64, u64)>,
     /// In words.
     pub(super) what: String,
 }
 
 impl Decision {
-    /// What the note says, if it is of a decision.
+    /// The decision in the note, if it is one.
     pub(super) fn of(note: &Note) -> Option<Self> {
         let (kind, active, costs, what) = match note.event {
             Event::Promoting { active, costs: None } => (
@@ -159,9 +159,9 @@ impl Decision {
     }
 }
 
-/// Promotions, demotions and moved thresholds, with their reasons: `most` of them one by one, the rest are counted;
-/// where there are more, no thresholds. A threshold that moves while a space has a tag, which is broadcast in any case,
-/// is only counted.
+/// Promotions, demotions and threshold moves, with their reasons: `most` of them one by one, the rest are counted. If
+/// there are more, threshold moves are left out. A threshold move while a space has a tag, which is broadcast in any
+/// case, is only counted.
 pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
     let (mut told, mut promoted, mut idle) = (Vec::new(), 0_u32, Vec::new());
     for note in &diary.notes {
@@ -190,7 +190,7 @@ pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
     lines
 }
 
-/// The decisions that change what happens, `most` of them one by one.
+/// The decisions with an effect, `most` of them one by one.
 fn listed(diary: &Diary, told: &[Decision], most: usize) -> Vec<String> {
     if told.is_empty() {
         return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];

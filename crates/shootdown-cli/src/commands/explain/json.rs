@@ -1,4 +1,4 @@
-//! Why requests went the way they did as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
+//! The explanation of a run's requests as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
 
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -10,16 +10,16 @@ use super::decisions::Kind;
 use super::{Decision, calibrated, share, timed};
 use crate::print::schema;
 
-/// Why the requests of one run went the way they did. Times are virtual.
+/// Why the requests of one run used the method that they did. Times are virtual.
 #[derive(Serialize, JsonSchema)]
 struct Document<'a> {
     /// The command line that repeats the run.
     command: &'a str,
     /// The run.
     run: crate::comparison::json::Run<'a>,
-    /// Whether the design chooses its way by costs.
+    /// Whether the design chooses between IPIs and broadcasts by cost.
     adaptive: bool,
-    /// Requests of the measured window, one element for each way.
+    /// Requests of the measured window, one element for each method.
     requests: Vec<Requests>,
     /// The engine's cost estimate for each method. None when the design does not choose.
     costs: Vec<Believed>,
@@ -27,22 +27,22 @@ struct Document<'a> {
     counts: Counts,
     /// Decisions about tags and thresholds, in order.
     decisions: Vec<Decided>,
-    /// Later decisions that were not kept.
+    /// Number of later decisions that were not kept.
     decisions_dropped: u64,
-    /// Of the requests that were timed, one element for each way.
+    /// Of the requests that were timed, one element for each method.
     timed: Vec<Timed>,
 }
 
-/// The requests of the measured window that went one way.
+/// The requests of the measured window that used one method.
 #[derive(Serialize, JsonSchema)]
 struct Requests {
     /// `local`, `interrupts` or `broadcast`.
     way: &'static str,
-    /// Requests that went this way.
+    /// Requests that used this method.
     count: u64,
     /// Share of all requests.
     share: f64,
-    /// Mean time of the requester, waiting included. Null where there were none, as the next two.
+    /// Mean time of the requester, waiting included. Null without requests, as are the next two.
     mean_ns: Option<f64>,
     /// Median of the same.
     p50_ns: Option<f64>,
@@ -50,7 +50,7 @@ struct Requests {
     p99_ns: Option<f64>,
 }
 
-/// What the engine took the ways to cost; null what the machine does not have.
+/// The engine's cost estimates; null for features that the machine lacks.
 #[derive(Serialize, JsonSchema)]
 struct Believed {
     /// `calibrated` (measured at start, if anything was) or `end`.
@@ -59,17 +59,18 @@ struct Believed {
     interrupt_ns: u64,
     /// Each further CPU.
     interrupt_more_ns: u64,
-    /// What an interrupt takes from its target.
+    /// Time that an interrupt takes from its target.
     disturbed_ns: u64,
     /// A broadcast. Null where the machine has none.
     broadcast_ns: Option<u64>,
-    /// What a broadcast takes from other CPUs, where firmware interrupts them for it.
+    /// Time that a broadcast takes from other CPUs, where firmware interrupts them for it.
     broadcast_disturbed_ns: Option<u64>,
-    /// One page on the own CPU.
+    /// One page on this CPU.
     page_ns: u64,
-    /// A whole tag on the own CPU.
+    /// A whole tag on this CPU.
     tag_ns: u64,
-    /// Other CPUs from which on a request is broadcast. Null also where interrupts are cheaper for any number of CPUs.
+    /// Number of other CPUs from which a request is broadcast. Null also where interrupts are cheaper for any number of
+    /// CPUs.
     broadcast_from: Option<u64>,
 }
 
@@ -93,15 +94,15 @@ struct Counts {
 /// A decision about tags or thresholds.
 #[derive(Serialize, JsonSchema)]
 struct Decided {
-    /// When, since the machine started.
+    /// Time since the machine started.
     at_ns: u64,
-    /// What was decided.
+    /// The decision.
     kind: Kind,
     /// CPUs that the space is active on.
     active: Option<u32>,
-    /// What its requests were expected to cost without a system-wide tag. Null where that was not the reason.
+    /// Expected cost of its requests without a system-wide tag. Null where that was not the reason.
     without_tag_ns: Option<u64>,
-    /// What they were expected to cost with one. Null where that was not the reason.
+    /// Expected cost with one. Null where that was not the reason.
     with_tag_ns: Option<u64>,
     /// The decision in words.
     what: String,
@@ -114,9 +115,9 @@ struct Timed {
     way: &'static str,
     /// How many were timed.
     count: usize,
-    /// What they were expected to cost.
+    /// Expected cost.
     expected_ns: f64,
-    /// What they took.
+    /// Measured time.
     took_ns: f64,
     /// CPUs that they reached.
     targets: f64,

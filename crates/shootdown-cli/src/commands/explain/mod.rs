@@ -1,6 +1,6 @@
-//! The `explain` command: why the requests of one run went the way they did, in words and one plot.
+//! The `explain` command: why the requests of one run used the methods that they did, in words and one plot.
 //!
-//! It shows what the engine and the simulated machine recorded and computes nothing but shares and rounding.
+//! It shows the records of the engine and the simulated machine and computes only shares and rounding.
 
 mod decisions;
 mod json;
@@ -27,13 +27,13 @@ use decisions::{Decision, decisions};
 
 /// Columns of the longest bar on a terminal.
 const BAR: f64 = 24.0;
-/// Threads, unless told.
+/// Default number of threads.
 const THREADS: usize = 16;
 
 /// Runs the workload once and explains it.
 ///
 /// # Errors
-/// One line naming what is wrong with the command line, or that the run failed.
+/// With the mistake on the command line, or the failure of the run.
 pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let target = Target::new(
         &args.place.on,
@@ -121,7 +121,7 @@ fn requests_table(diary: &Diary) -> Grid {
     )
 }
 
-/// The mean, the median and the 99th percentile of what requests took; unknown of none.
+/// The mean, the median and the 99th percentile of the requests' times; unknown without requests.
 fn times(requests: &Requests) -> [String; 3] {
     let known = |ns: f64| if requests.count > 0 { ns } else { f64::NAN };
     [
@@ -186,7 +186,7 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
     told
 }
 
-/// What was measured at start, if anything was.
+/// The measurements at start, if any.
 fn calibrated(diary: &Diary) -> Option<Costs> {
     diary.notes.iter().find_map(|note| match note.event {
         Event::Calibrated(costs) => Some(costs),
@@ -222,7 +222,7 @@ fn costs(explanation: &Explanation, cpus: u64) -> Vec<String> {
     told
 }
 
-/// The number of other CPUs from which on requests are broadcast: both costs there, and the rule that keeps it there.
+/// The number of other CPUs from which requests are broadcast: both costs there, and the rule that keeps it there.
 fn threshold(explanation: &Explanation, cpus: u64) -> String {
     let costs = &explanation.costs;
     let rule = format!(
@@ -284,7 +284,7 @@ fn broadcast_ns(costs: &Costs, explanation: &Explanation) -> u64 {
     costs.broadcast_ns + costs.disturbed_ns * explanation.broadcast_interrupts
 }
 
-/// The engine's estimates. Where nothing is broadcast, that of a broadcast is an assumption and is left out.
+/// The engine's estimates. Without broadcasts, their cost is an assumption and is left out.
 fn cost_words(costs: &Costs, explanation: &Explanation) -> String {
     let disturbed = broadcast_ns(costs, explanation) - costs.broadcast_ns;
     let broadcast = match (explanation.broadcast, disturbed) {
@@ -305,7 +305,7 @@ fn cost_words(costs: &Costs, explanation: &Explanation) -> String {
     )
 }
 
-/// The timed requests that went one way; means.
+/// The timed requests that used one method; means.
 struct Timed {
     way: Way,
     name: &'static str,
@@ -315,7 +315,7 @@ struct Timed {
     targets: f64,
 }
 
-/// Expected beside measured costs, of each way that reaches other CPUs and was timed.
+/// Expected beside measured costs, for each timed method that reaches other CPUs.
 fn timed(diary: &Diary) -> Vec<Timed> {
     let mut all = Vec::new();
     for (way, name) in Diary::WAYS {
@@ -366,7 +366,7 @@ fn measurements(diary: &Diary) -> impl Iterator<Item = String> {
     })
 }
 
-/// What to type for the same again.
+/// The command that repeats this.
 fn command_line(args: &ExplainArgs, spec: &RunSpec, target: &Target) -> String {
     let window = spec
         .virtual_ms

@@ -1,4 +1,4 @@
-//! The page of `explain`: the same words, a table of the ways, and a plot.
+//! The page of `explain`: the same words, a table of the methods, and a plot.
 
 use shootdown_sim::os::Diary;
 
@@ -11,7 +11,7 @@ use crate::print::plot;
 use crate::print::style::{self, Tone};
 use crate::print::table::{Column, Grid};
 
-/// The colour of each of [`Diary::WAYS`]: that of the design which has no other.
+/// The colour of each of [`Diary::WAYS`]: that of the design that uses only this method.
 fn tone(way: usize) -> Tone {
     style::design([catalog::IDEAL_DESIGN, "ipi", "broadcast"][way])
 }

@@ -106,7 +106,7 @@ fn json_says_what_the_words_say() {
     assert_eq!(value["requests"][2]["count"], explanation.diary.requests[2].count);
     let told = decisions(&explanation.diary, usize::MAX);
     let listed = value["decisions"].as_array().unwrap();
-    // Programs get every decision, people those that change what happens.
+    // Programs get every decision, people those with an effect.
     let of_tags = |line: &&String| {
         !line.contains("the threshold moved") && !line.contains("the threshold for broadcasting moves")
     };

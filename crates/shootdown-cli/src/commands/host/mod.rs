@@ -1,6 +1,7 @@
 //! `shootdown host`: small workloads on this machine's own kernel, measured.
 //!
-//! Owns where workers may run, the rows to measure, their table and their JSON. The workloads are in `shootdown-linux`.
+//! Owns the allowed CPUs of workers, the rows to measure, their table and their JSON. The workloads are in
+//! `shootdown-linux`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,7 +52,7 @@ pub fn command(args: &HostArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(if stale { BAD_RUN } else { SUCCESS })
 }
 
-/// This machine, and where on it workers may run.
+/// This machine, and the CPUs for workers.
 pub struct Place {
     /// All of it.
     pub machine: Machine,
@@ -60,10 +61,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// Looks at the machine.
+    /// Reads the machine's properties.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not provide them.
     pub fn find() -> Result<Place, Failure> {
         let machine = Machine::read().map_err(Failure::Input)?;
         let allowed = cpus::allowed().map_err(Failure::Input)?;
@@ -76,7 +77,7 @@ impl Place {
         Ok(Place { machine, cpus })
     }
 
-    /// Says on stderr what keeps the figures from being those of the whole machine, quiet.
+    /// Reports on stderr why the figures are not those of the whole machine, quiet.
     pub fn note(&self) {
         let (ours, all) = (self.cpus.len(), self.machine.cpus.len());
         if ours < all {
@@ -94,7 +95,7 @@ impl Place {
         }
     }
 
-    /// Says on stderr that other programs run meanwhile.
+    /// Reports on stderr that other programs run meanwhile.
     fn note_load() {
         if let Some(why) = Load::read(Path::new("/proc")).ok().and_then(|load| load.doubt()) {
             output::note(&format!(
@@ -105,7 +106,7 @@ impl Place {
     }
 }
 
-/// How long and how often.
+/// Duration and number of runs.
 pub struct Settings {
     window: Duration,
     runs: usize,
@@ -137,7 +138,7 @@ impl Settings {
     }
 }
 
-/// A workload with so many threads, measured some times.
+/// A workload with a number of threads, measured several times.
 #[derive(Debug, Clone)]
 pub struct Row {
     /// Workload.
@@ -160,7 +161,7 @@ impl Row {
         known.then(|| self.median(|run| per_op(run).unwrap_or(0.0)))
     }
 
-    /// Median of how long a CPU was idle each time, ns.
+    /// Median of the idle time of a CPU per sleep, ns.
     pub fn idle_ns(&self) -> Option<f64> {
         let idle: Vec<_> = self.runs.iter().filter_map(|run| run.idle_ns).collect();
         (!idle.is_empty()).then(|| number::median(idle))
@@ -292,7 +293,7 @@ fn words(place: &Place, rows: &[Row]) -> String {
             },
             row.threads.to_string(),
             number::rate(rate),
-            // Of one worker; `madvise_spin` has only one that works.
+            // Of one worker; `madvise_spin` has only one active worker.
             number::time(workers(row) as f64 * 1e9 / rate),
             row.interrupts_per_op().map_or(UNKNOWN.into(), number::per_operation),
             match rates.len() {

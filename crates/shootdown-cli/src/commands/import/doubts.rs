@@ -1,4 +1,4 @@
-//! What stands first in the summary of an import: what the recording cannot tell, and the command that would.
+//! The first lines of an import's summary: what is missing from the recording, and the command that would record it.
 
 use shootdown_trace::{Coverage, Metadata, Processes};
 
@@ -7,7 +7,7 @@ use crate::print::number;
 /// Names of unused events that are shown.
 const MOST_UNUSED: usize = 6;
 
-/// A line for each thing that the recording cannot tell; empty when there is none.
+/// A line for each missing item; empty when there is none.
 pub(crate) fn lines(metadata: &Metadata, coverage: &Coverage) -> String {
     let mut lines = Vec::from_iter(processes(&coverage.processes));
     if coverage.identified_requests > 0 {
@@ -40,7 +40,7 @@ pub(crate) fn lines(metadata: &Metadata, coverage: &Coverage) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// What was lost before it could be recorded: a line, or nothing.
+/// Events lost before they could be recorded: a line, or nothing.
 pub(crate) fn losses(metadata: &Metadata) -> String {
     let losses = &metadata.losses;
     let unknown: u64 = losses

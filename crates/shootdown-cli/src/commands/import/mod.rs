@@ -1,4 +1,4 @@
-//! `shootdown import`: trace text of a real kernel becomes one Parquet file, and a summary of what is in it.
+//! `shootdown import`: trace text of a real kernel becomes one Parquet file, and a summary of its content.
 
 mod doubts;
 
@@ -29,10 +29,10 @@ use crate::runs::recording::packed::{self, unpacked};
 /// Processes shown in the summary.
 const TOP: usize = 8;
 
-/// Events between two looks at Ctrl-C.
+/// Events between two checks for Ctrl-C.
 const LOOK_EVERY: u64 = 4096;
 
-/// What is in a recording, for programs.
+/// The content of a recording, for programs.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Document<'a> {
     /// The recording that was read; `(recorded)` of `record`.
@@ -52,7 +52,7 @@ pub(crate) struct Document<'a> {
     /// Flushes of TLB entries by the kernel's number for their reason: task switch, remote shootdown, local shootdown,
     /// local flush of an address space, request sent to other CPUs, request at a CPU that had left the space.
     flushes_by_reason: [u64; 6],
-    /// Facts about the recording that are no events.
+    /// Facts about the recording other than its events.
     metadata: &'a Metadata,
     /// The processes with the most shootdowns, at most eight.
     processes: Vec<ProcessLine<'a>>,
@@ -74,7 +74,7 @@ struct ProcessLine<'a> {
 /// Imports a recording.
 ///
 /// # Errors
-/// One line when the file cannot be read, is no recording, or the output cannot be written; Ctrl-C.
+/// One line when the file cannot be read, is not a recording, or the output cannot be written; Ctrl-C.
 pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let place = if is_stdin(&args.file) {
         "stdin".to_string()
@@ -114,7 +114,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             summary.add(event);
             survey.add(event);
             counter.add(event);
-            // A full disk costs the file, not the summary.
+            // A full disk loses the file, not the summary.
             if unwritten.is_none() {
                 unwritten = writer.add(event).err().map(broken);
             }
@@ -148,7 +148,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     tell(args, &place, &destination, &imported, written)
 }
 
-/// What was found in a recording.
+/// The content found in a recording.
 struct Found {
     metadata: Metadata,
     summary: Summary,
@@ -156,7 +156,7 @@ struct Found {
     victims: Victims,
 }
 
-/// Prints what was found, and whether it was written.
+/// Prints the content, and whether it was written.
 fn tell(
     args: &ImportArgs,
     place: &str,
@@ -206,14 +206,14 @@ fn tell(
     Ok(SUCCESS)
 }
 
-/// What is in a recording, and what its shootdowns interrupt.
+/// The content of a recording, and the CPUs and threads that its shootdowns interrupt.
 #[derive(Serialize, JsonSchema)]
 struct Imported<'a> {
-    /// What the recording can tell, and what not.
+    /// What the recording can tell, and what is missing.
     coverage: &'a Coverage,
     #[serde(flatten)]
     document: Document<'a>,
-    /// What the shootdowns interrupt, by CPU, by thread and by system call.
+    /// The CPUs and threads that the shootdowns interrupt, and the system calls that send them.
     victims: victims::Lines,
 }
 
@@ -247,7 +247,7 @@ fn bar(bytes: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// What is in a recording, for programs.
+/// The content of a recording, for programs.
 pub(crate) fn document<'a>(
     place: &str,
     destination: &Destination,
@@ -278,7 +278,7 @@ pub(crate) fn document<'a>(
     }
 }
 
-/// What is in a recording, for people.
+/// The content of a recording, for people.
 pub(crate) fn words(place: &str, metadata: &Metadata, summary: &Summary) -> String {
     let seconds = summary.seconds();
     let per_second = |count: u64| {

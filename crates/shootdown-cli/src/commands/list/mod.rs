@@ -1,4 +1,4 @@
-//! The `list` command: what can be named on the command line.
+//! The `list` command: the names that the command line accepts.
 
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::print::terminal::{self, broken};
 /// Fewest columns of a description beside its name.
 const NARROWEST: usize = 40;
 
-/// What can be named on the command line.
+/// The names that the command line accepts.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Listing {
     /// Workloads of this program.
@@ -36,7 +36,7 @@ struct Listing {
 struct Line {
     /// Its name.
     name: String,
-    /// What it is.
+    /// Its description.
     description: String,
     /// CPUs of a machine. Absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,13 +54,13 @@ struct Line {
 struct ParameterLine {
     /// Its path.
     name: &'static str,
-    /// Its value unless another is set.
+    /// Its default value.
     default: f64,
     /// Its least value.
     least: f64,
     /// Its largest value.
     most: f64,
-    /// What it is.
+    /// Its description.
     description: &'static str,
 }
 
@@ -71,9 +71,9 @@ struct SettingLine {
     name: &'static str,
     /// The values that it can have.
     values: String,
-    /// What it is.
+    /// Its description.
     description: &'static str,
-    /// Where it has an effect. Absent where that is under every design.
+    /// Where it has an effect. Absent if under every design.
     #[serde(skip_serializing_if = "Option::is_none")]
     read: Option<&'static str>,
 }
@@ -213,7 +213,7 @@ fn design_settings(listing: &Listing) -> String {
     text
 }
 
-/// A name, and what is said of it beside; below it where the terminal is too narrow for both.
+/// A name with its description beside it; below it where the terminal is too narrow for both.
 fn described(name: &str, names: usize, about: &str) -> String {
     let columns = terminal::get().prose();
     let (beside, indent) = (names + 4, 6);

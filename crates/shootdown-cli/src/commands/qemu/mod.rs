@@ -1,7 +1,7 @@
 //! `shootdown qemu`: the bare-metal kernel, built and run in QEMU under several designs.
 //!
-//! Owns what is run and in which order. What a run printed is `reading`'s, how it is shown `words`'s and `page`'s; QEMU
-//! itself is in `shootdown-qemu`.
+//! Owns the list of runs and their order. `reading` parses a run's output, `words` and `page` show it; QEMU itself is
+//! in `shootdown-qemu`.
 
 mod page;
 mod reading;
@@ -28,17 +28,17 @@ use reading::Row;
 
 /// The target's name, in JSON and for `compare --on`.
 pub const TARGET: &str = "qemu-x86_64";
-/// What the kernel can be asked to run.
+/// The workloads that the kernel can run.
 const WORKLOADS: [&str; 4] = ["tlb_flush2", "madvise_spin", "mprotect_all", TORTURE];
-/// The one that checks every access.
+/// The workload that checks every access.
 const TORTURE: &str = "torture";
-/// What the control runs: a workload whose every operation is checked.
+/// The workload of the control: every operation is checked.
 const CONTROL_WORKLOAD: &str = "tlb_flush2";
 const CONTROL_DESIGN: &str = "none";
 const MOST_CPUS: u64 = 64;
 const MEMORY_MIB: u32 = 256;
 
-/// What is run, checked.
+/// The checked options.
 struct Plan {
     workload: String,
     designs: Vec<String>,
@@ -59,7 +59,7 @@ enum Shown {
     Json,
 }
 
-/// Runs the kernel as asked and prints.
+/// Runs the kernel with these options and prints the results.
 ///
 /// # Errors
 /// One line on bad usage, when QEMU or the kernel's target is missing, when the kernel cannot be built; Ctrl-C.
@@ -103,7 +103,7 @@ fn here() -> Result<PathBuf, Failure> {
 /// `compare ... --on qemu-x86_64`.
 ///
 /// # Errors
-/// As [`command`]; one line when an option makes sense for simulated machines only.
+/// As [`command`]; one line when an option applies to simulated machines only.
 pub fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let simulated_only = [
         ("--set", !args.set.is_empty()),
@@ -160,7 +160,7 @@ impl Plan {
             return refuse(format!("--cpus {}: expected 1 to {MOST_CPUS} CPUs", args.cpus));
         }
         let threads = args.threads.clone().unwrap_or(vec![args.cpus]);
-        // How many CPUs a real machine has is seen there.
+        // The number of CPUs of a real machine is read there.
         let most = if args.iso.is_some() { MOST_CPUS } else { args.cpus };
         if let Some(count) = threads.iter().find(|&&count| count == 0 || count > most) {
             return refuse(format!("--threads {count}: expected 1 to {most}, one thread a CPU"));
@@ -199,7 +199,7 @@ impl Plan {
         })
     }
 
-    /// What to type for the same once more.
+    /// The command that repeats this.
     fn command(&self) -> String {
         let list = |counts: &[u64]| counts.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let mut command = format!(
@@ -222,8 +222,7 @@ impl Plan {
         command
     }
 
-    /// The kernel's command line on an image: every design, on as many CPUs as there turn out to be unless numbers were
-    /// asked for.
+    /// The kernel's command line on an image: every design, on all CPUs of the machine unless numbers were given.
     fn words_on_image(&self, threads: Option<&[u64]>) -> String {
         let threads = threads.unwrap_or(&[0]).iter().map(u64::to_string).collect::<Vec<_>>();
         format!(
@@ -245,14 +244,14 @@ impl Plan {
             words.push_str(&format!(" steps={} jitter={}", self.steps, self.jitter));
         }
         if self.machine.clock == Clock::Hardware {
-            // What the processor has, and nothing that stands in for it.
+            // The processor's own features, without substitutes.
             words.push_str(" emulate=0");
         }
         words
     }
 }
 
-/// Builds the kernel, which is said meanwhile.
+/// Builds the kernel, with a message meanwhile.
 fn built(image: &Image, stop: &AtomicBool) -> Result<PathBuf, Failure> {
     let spinner = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} building the kernel {elapsed_precise}") {
@@ -264,7 +263,7 @@ fn built(image: &Image, stop: &AtomicBool) -> Result<PathBuf, Failure> {
     Ok(path?)
 }
 
-/// Every run that ended before Ctrl-C, and the control where it is wanted and ended.
+/// Every run that ended before Ctrl-C, and the control if it is needed and ended.
 fn all_runs(
     plan: &Plan,
     emulator: &Emulator,
@@ -300,7 +299,8 @@ fn all_runs(
         }
     }
     if with_control && rows.len() + 1 == count {
-        // A stale translation needs another CPU, or the same one: this workload reads what it has dropped itself.
+        // A stale translation needs another CPU, or the same one: this workload reads the pages that it has dropped
+        // itself.
         control = one(rows.len(), CONTROL_WORKLOAD, CONTROL_DESIGN, 1)?;
     }
     Ok((rows, control))
@@ -339,7 +339,7 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }
 
-/// Why QEMU itself gave up with the processor's own virtualization, and what to do.
+/// Why QEMU itself failed with hardware virtualization, and the remedy.
 fn aborted(machine: &Machine, run: &Run) -> Option<Failure> {
     let Ended::Otherwise(status) = run.ended else {
         return None;

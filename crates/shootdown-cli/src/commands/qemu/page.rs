@@ -1,4 +1,4 @@
-//! The HTML report of `shootdown qemu`: what the table says, and plots over threads.
+//! The HTML report of `shootdown qemu`: the table, and plots over threads.
 
 use super::reading::{Line, Row};
 use super::words::Said;

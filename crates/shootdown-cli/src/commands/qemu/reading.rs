@@ -1,4 +1,4 @@
-//! What a run of the kernel printed, read.
+//! Parses the output of a run of the kernel.
 
 use serde::Deserialize;
 use shootdown_qemu::{Ended, Run};
@@ -18,9 +18,9 @@ pub struct Row {
     pub threads: u64,
     seed: u64,
     seconds: f64,
-    /// What the kernel counted, if it came to that.
+    /// The kernel's counts, if the run got that far.
     pub line: Option<Line>,
-    /// What went wrong.
+    /// The error.
     pub problem: Option<String>,
     violation: bool,
 }
@@ -39,13 +39,13 @@ pub struct Line {
     pub stale: u64,
     /// Checked accesses.
     pub accesses_checked: u64,
-    /// What only this target has.
+    /// Counts that only this target has.
     #[serde(flatten)]
     pub own: KernelCounts,
 }
 
 impl Row {
-    /// Reads what `run` printed.
+    /// Parses the output of `run`.
     pub fn new(workload: &str, design: &str, threads: u64, seed: u64, run: Run) -> Row {
         let (line, unreadable) = match run.json().map(serde_json::from_str::<Line>) {
             Some(Ok(line)) => (Some(line), None),
@@ -64,12 +64,12 @@ impl Row {
         }
     }
 
-    /// Whether it failed, or something was stale.
+    /// Whether it failed, or a translation was stale.
     pub fn is_bad(&self) -> bool {
         self.problem.is_some()
     }
 
-    /// Of a run that must be caught: whether it was.
+    /// For a run that must be caught: whether it was.
     pub fn is_caught(&self) -> bool {
         self.violation
     }
@@ -126,7 +126,7 @@ mod tests {
         assert!(value["qemu"]["target_instructions"].is_null());
     }
 
-    /// The keys of the schema are those that are printed: both are made of the same types.
+    /// The keys of the schema are those that are printed: both come from the same types.
     #[test]
     fn what_is_printed_has_the_keys_of_the_schema() {
         let row = Row::new("tlb_flush2", "ipi", 2, 1, run(Ended::Success, &LINE.replace('\n', "")));

@@ -1,4 +1,4 @@
-//! The table of `shootdown qemu`, and what must be said with it.
+//! The table of `shootdown qemu`, and its notes.
 
 use shootdown_qemu::{Clock, Version};
 
@@ -8,15 +8,15 @@ use crate::comparison::kernel_counts::KernelCounts;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid, Tables};
 
-/// What there is to say.
+/// The text.
 pub(super) struct Said {
-    /// What ran, on what.
+    /// The runs and their target.
     pub head: String,
     /// The numbers.
     pub grid: Grid,
     /// How to read them.
     pub notes: Vec<String>,
-    /// Whether they can be trusted.
+    /// Whether the numbers can be trusted.
     pub verdict: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ fn torture(rows: &[Row]) -> Grid {
     })
 }
 
-/// A row that failed says so, and claims nothing.
+/// A failed row says so, and has no figures.
 fn grid(own: Vec<Column>, rows: &[Row], cells: impl Fn(&Row) -> Option<Vec<String>>) -> Grid {
     let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
     let mut last = None;

@@ -1,8 +1,7 @@
-//! `shootdown record`: what the kernel of this machine does with translations while a command runs, as one Parquet
-//! file.
+//! `shootdown record`: the kernel's TLB events on this machine while a command runs, as one Parquet file.
 //!
-//! Owns the order of things: instance, command, end, teardown, summary. The instance is in `shootdown-linux`; what
-//! comes out of it goes through the text reader of `shootdown-trace` into the columnar file as it happens ([`stream`]).
+//! Owns the order of steps: instance, command, end, removal, summary. The instance is in `shootdown-linux`; its output
+//! goes through the text reader of `shootdown-trace` into the columnar file as it arrives ([`stream`]).
 
 mod remedy;
 mod room;
@@ -36,7 +35,7 @@ use watch::{End, Subject};
 /// Largest buffer of one CPU, MiB.
 const MOST_BUFFER_MIB: u64 = 4096;
 
-/// What was recorded.
+/// The recording's summary.
 #[derive(Serialize, JsonSchema)]
 struct Document<'a> {
     #[serde(flatten)]
@@ -54,7 +53,7 @@ pub fn schema() -> Schema {
 ///
 /// # Errors
 /// One line when tracing is not possible, with the command that makes it possible; when the command cannot be started;
-/// when the file cannot be written at all. After any of them nothing of ours is left in the kernel.
+/// when the file cannot be written at all. After any of them no trace instance of this program is left in the kernel.
 pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     check(args)?;
     let destination = Destination::new("-o", &args.output, Kind::Recording)?;
@@ -73,7 +72,7 @@ pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let about = Metadata {
         command: described(args),
         kernel: trimmed("/proc/sys/kernel/osrelease"),
-        // All that are online, not only those that we may run on.
+        // All online CPUs, not only those that this process may run on.
         cpus: cpus::Machine::read().ok().map(|machine| machine.cpus.len() as u32),
         clock: Some("mono".into()),
         events: events.iter().map(ToString::to_string).collect(),
@@ -113,7 +112,7 @@ fn check(args: &RecordArgs) -> Result<(), Failure> {
     }
 }
 
-/// Records into the file until the end, whatever that is; the instance is switched off afterwards.
+/// Records into the file until the end, for any reason; then switches the instance off.
 fn record(
     args: &RecordArgs,
     instance: &Instance,
@@ -128,7 +127,7 @@ fn record(
     let subject = begin(args, instance)?;
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            // The file is kept after Ctrl-C too: whoever writes it does not see that flag.
+            // The file is kept after Ctrl-C too: its writer does not see that flag.
             let never = AtomicBool::new(false);
             let mut recorded = None;
             let written = destination.write_by(&never, |file| {
@@ -151,7 +150,7 @@ fn record(
             lost: instance.lost(),
             incomplete: end.early(),
         });
-        // Release: pairs with the acquire of the pipe, which then reads what is left and no more.
+        // Release. Pairs with the acquire of the pipe, which then reads the rest and ends.
         ended.store(true, Ordering::Release);
         reader.thread().unpark();
         let recorded = reader.join().expect("the reader does not panic")?;
@@ -160,7 +159,7 @@ fn record(
     })
 }
 
-/// Decides who is recorded, switches the instance on, and starts the command if there is one.
+/// Selects the recorded processes, switches the instance on, and starts the command if there is one.
 fn begin(args: &RecordArgs, instance: &Instance) -> Result<Subject, Failure> {
     let fail = |error: Error| Failure::Input(remedy::of(&error));
     let mut follow = None;
@@ -200,7 +199,7 @@ fn everybody(args: &RecordArgs) -> bool {
     args.system || (args.command.is_empty() && args.pid.is_none())
 }
 
-/// What is recorded, as the recording tells it.
+/// The recorded processes, as the recording names them.
 fn described(args: &RecordArgs) -> Option<String> {
     if let Some(pid) = args.pid {
         let name = trimmed(&format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -214,7 +213,7 @@ fn trimmed(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Under sudo the file belongs to whoever called it. Failing that it stays root's, which is no failure.
+/// Under sudo the file belongs to the calling user. If that fails it stays root's, which is not an error.
 fn hand_over(path: &Path) {
     let id = |name| std::env::var(name).ok()?.parse().ok();
     if let (Some(user), Some(group)) = (id("SUDO_UID"), id("SUDO_GID")) {

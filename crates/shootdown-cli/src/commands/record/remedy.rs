@@ -1,4 +1,4 @@
-//! What to do when the kernel does not let us trace: the exact command.
+//! The remedy when the kernel does not permit tracing: the exact command.
 
 use std::path::Path;
 

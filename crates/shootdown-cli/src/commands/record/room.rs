@@ -1,4 +1,4 @@
-//! Room on the disk, taken ahead: what is in the file can then always be finished, though the disk be full.
+//! Disk space, allocated ahead, so that a started file can always be finished, even on a full disk.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -6,17 +6,17 @@ use std::io::{self, Seek};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-/// More than one group of rows and the end of the file take: a group of 65,536 rows is about 1 MiB.
+/// An upper bound on one group of rows and the end of the file: a group of 65,536 rows is about 1 MiB.
 const MARGIN: u64 = 8 << 20;
 
-/// The room of one file.
+/// The space allocated for one file.
 pub(super) struct Room {
     file: File,
     taken: u64,
 }
 
 impl Room {
-    /// For `file`, none taken yet.
+    /// For `file`, with nothing allocated yet.
     pub(super) fn new(file: &File) -> io::Result<Room> {
         Ok(Room {
             file: file.try_clone()?,
@@ -24,10 +24,10 @@ impl Room {
         })
     }
 
-    /// Makes sure that there is room for a group, and after it for another group and the end of the file. When that
-    /// fails, one group and the end still fit, because the call before took room for them.
+    /// Ensures that there is space for a group, and then for another group and the end of the file. When that fails,
+    /// one group and the end still fit, because the previous call allocated space for them.
     ///
-    /// File systems that cannot take room ahead (some network ones) let us go on without.
+    /// File systems that cannot allocate ahead (some network ones) are used without it.
     pub(super) fn take(&mut self) -> io::Result<()> {
         // The position is shared with the handle that is written through.
         let needed = self.file.stream_position()? + 2 * MARGIN;
@@ -42,7 +42,7 @@ impl Room {
         Ok(())
     }
 
-    /// Gives back what was not used: the file ends at the position.
+    /// Frees unused space: the file ends at the position.
     pub(super) fn give_back(mut self) -> io::Result<()> {
         let end = self.file.stream_position()?;
         self.file.set_len(end)

@@ -12,17 +12,16 @@ use super::room::Room;
 use crate::failure::Failure;
 use crate::print::output::Destination;
 
-/// What the watcher sees while events come in. Relaxed throughout: numbers for people, and a flag that is looked at
-/// again.
+/// Progress seen by the watcher while events arrive. Relaxed throughout: numbers for people, and a flag that is polled.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub(super) events: AtomicU64,
     pub(super) shootdowns: AtomicU64,
-    /// The disk is full: nothing more is kept.
+    /// The disk is full: no further events are kept.
     pub(super) full: AtomicBool,
 }
 
-/// What is known when recording has been switched off, before the file is finished.
+/// Facts known when recording has been switched off, before the file is finished.
 #[derive(Debug)]
 pub(super) struct Closing {
     /// Events that the kernel lost.
@@ -31,26 +30,26 @@ pub(super) struct Closing {
     pub(super) incomplete: bool,
 }
 
-/// What was recorded.
+/// The result of a recording.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) metadata: Metadata,
     pub(super) summary: Summary,
-    /// Why not everything was kept.
+    /// Why some events were not kept.
     pub(super) no_room: Option<String>,
-    /// Events that came after that.
+    /// Number of events after that.
     pub(super) discarded: u64,
     /// Why the file cannot be finished.
     pub(super) unwritten: Option<String>,
-    /// That it was not written, for the user.
+    /// The message that it was not written.
     pub(super) failure: Option<Failure>,
 }
 
-/// Writes the events of `pipe` into `file`, with what `about` and at last `closing` say.
+/// Writes the events of `pipe` into `file`, with the metadata of `about` and finally of `closing`.
 ///
 /// # Errors
-/// When reading fails. A disk without room for more is not a failure; a file that cannot be written is said in what is
-/// returned, which then counts what was read.
+/// When reading fails. A full disk is not a failure; a file that cannot be written is reported in the result, which
+/// then counts the events read.
 pub(super) fn keep(
     pipe: impl Read,
     file: &mut File,
@@ -85,7 +84,7 @@ pub(super) fn keep(
     });
     let found = match read {
         Ok(found) => found,
-        // Nothing happened: a recording all the same.
+        // No event: still a valid recording.
         Err(text::Error::NotARecording(_) | text::Error::NothingUsable(_)) if summary.events == 0 => {
             Metadata::default()
         }
@@ -117,7 +116,7 @@ pub(super) fn keep(
     })
 }
 
-/// Checks that there is room to begin with, before anything is recorded.
+/// Checks that there is space to begin with, before anything is recorded.
 ///
 /// # Errors
 /// One line with the place and the remedy.

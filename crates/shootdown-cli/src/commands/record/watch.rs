@@ -1,4 +1,4 @@
-//! Until when a recording goes on, and the counter that is shown meanwhile.
+//! How long a recording lasts, and the counter that is shown meanwhile.
 
 use std::io;
 use std::path::Path;
@@ -14,13 +14,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::stream::Live;
 use crate::print::number;
 
-/// Between two looks; the end of a command is seen at once.
+/// Interval between two checks; the end of a command is noticed at once.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Who is recorded.
+/// The recorded processes.
 pub(super) enum Subject {
     /// A command that we started.
     Command {
@@ -28,9 +28,9 @@ pub(super) enum Subject {
         /// Its status, once it has ended, and how long it took.
         ended: Receiver<(io::Result<ExitStatus>, Duration)>,
     },
-    /// A process that was there before us.
+    /// A process that already existed.
     Process(u32),
-    /// Everybody.
+    /// All processes.
     System,
 }
 
@@ -50,27 +50,27 @@ impl Subject {
 /// How a recording ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The command ended, so long after it began.
+    /// The command ended, this long after it began.
     Command(io::Result<ExitStatus>, Duration),
     /// The process is gone.
     Gone,
     /// The time is up.
     Time,
-    /// Ctrl-C, where that is the way to end it.
+    /// Ctrl-C, if that is the normal end.
     Asked,
     /// Ctrl-C, before the command or the time had ended.
     Interrupted,
-    /// The reader ended: no room, or it failed.
+    /// The reader ended: no disk space, or an error.
     Reader,
 }
 
 impl End {
-    /// Whether it ended before its time.
+    /// Whether it ended prematurely.
     pub(super) fn early(&self) -> bool {
         matches!(self, End::Interrupted | End::Reader)
     }
 
-    /// How long the command took, if it came to its end.
+    /// How long the command took, if it ended.
     pub(super) fn command_seconds(&self) -> Option<f64> {
         match self {
             End::Command(_, took) => Some(took.as_secs_f64()),
@@ -78,7 +78,7 @@ impl End {
         }
     }
 
-    /// What the user should know.
+    /// Notes for the user.
     pub(super) fn line(&self) -> Option<String> {
         match self {
             End::Command(Ok(status), _) if status.success() => None,
@@ -90,8 +90,8 @@ impl End {
     }
 }
 
-/// Waits for the end. A command that is not at its end when the recording is, runs on where the time was up or the disk
-/// is full, and is asked to end after Ctrl-C.
+/// Waits for the end. A command that is still running then continues if the time was up or the disk is full, and is
+/// terminated after Ctrl-C.
 pub(super) fn until_end(
     subject: Subject,
     seconds: Option<f64>,
@@ -131,7 +131,7 @@ pub(super) fn until_end(
     };
     counter.finish_and_clear();
     if let (End::Interrupted, Subject::Command { process, ended }) = (&end, &subject) {
-        // At a terminal Ctrl-C went to the command as well; else it is told here.
+        // At a terminal Ctrl-C went to the command as well; otherwise it is signalled here.
         if let Some(process) = Pid::from_raw(*process as i32) {
             let _ = kill_process(process, Signal::TERM);
         }

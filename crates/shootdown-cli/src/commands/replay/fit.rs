@@ -1,4 +1,4 @@
-//! How well a replay of a recording predicts what the recorded kernel did, and whether it tells designs apart.
+//! How well a replay of a recording predicts the recorded kernel, and whether it separates designs.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::row::{Prediction, Row};
 use crate::comparison::distinct::{self, Cost, FEW};
 use crate::print::number;
 
-/// Design that does with a request what the recorded kernel does (see `docs/src/tools/recording.md`).
+/// Design that handles a request as the recorded kernel does (see `docs/src/tools/recording.md`).
 pub const LINUX: &str = "ipi-trim";
 
 /// Error of a prediction that is called good. Assumed: whole recordings stay within 3 %.
@@ -18,7 +18,7 @@ const GOOD: f64 = 0.05;
 pub struct Fit {
     /// The machine model.
     pub machine: String,
-    /// The design that does with a request what the recorded kernel does.
+    /// The design that handles a request as the recorded kernel does.
     pub design: &'static str,
     /// Interrupts that were recorded.
     pub recorded: u64,
@@ -69,7 +69,7 @@ impl Fit {
     }
 }
 
-/// Why the designs cannot be told apart, if they cannot: all but the control are compared.
+/// Why the designs cannot be separated, if they cannot: all but the control are compared.
 pub fn indistinct(rows: &[Row]) -> Option<String> {
     let cost = |row: &Row| Cost {
         shootdowns: row.shootdowns,
