@@ -1,28 +1,27 @@
-//! Whether a recording tells designs apart: how many of its flushes reach other CPUs, and how far apart the costs are.
+//! Whether a recording separates designs: how many of its flushes reach other CPUs, and how far apart the costs are.
 
 use super::summary::{Comparison, Row};
 use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::print::number;
 
-/// Fewer shootdowns than this do not tell designs apart. Assumed: the relative error of a count of 30 is 18 %.
+/// Fewer shootdowns than this do not separate designs. Assumed: the relative error of a count of 30 is 18 %.
 pub const FEW: u64 = 30;
 
-/// Designs whose lost shares of CPU time differ by less are not told apart. Assumed, 0.0005 to
-/// 0.01.
+/// Designs whose lost shares of CPU time differ by less are not separated. Assumed, 0.0005 to 0.01.
 const SMALL_SHARE: f64 = 0.001;
 
-/// What a design makes of a recording.
+/// A design's result on a recording.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// Flushes that reached other CPUs.
     pub shootdowns: u64,
     /// Share of CPU time in invalidation.
     pub share: f64,
-    /// By how much runs of this design differ in it; 0 of one run.
+    /// Spread of that share over the runs of this design; 0 for one run.
     pub spread: f64,
 }
 
-/// Why these designs cannot be told apart, if they cannot.
+/// Why these designs cannot be separated, if they cannot.
 pub fn indistinct(costs: &[Cost]) -> Option<String> {
     let most = costs.iter().map(|cost| cost.shootdowns).max()?;
     if most < FEW {
@@ -56,14 +55,14 @@ pub fn indistinct(costs: &[Cost]) -> Option<String> {
     })
 }
 
-/// The designs of a comparison that are compared: neither the limit nor the control, nor one that failed.
+/// The compared designs: not the limit, not the control, and none that failed.
 fn compared(comparison: &Comparison, threads: usize) -> impl Iterator<Item = &Row> {
     let rows = comparison.rows.iter().filter(move |row| row.threads == threads);
     rows.filter(|row| ![CONTROL_DESIGN, IDEAL_DESIGN].contains(&row.design) && row.flush_share.is_finite())
 }
 
-/// Where a comparison on a recording cannot tell its designs apart, a sentence for each reason; empty for a workload
-/// that is no recording.
+/// If a comparison on a recording cannot separate its designs, a sentence for each reason; empty for a workload that is
+/// not a recording.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     if comparison.plan.workload.recording.is_none() {
         return Vec::new();
@@ -86,7 +85,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     told.collect()
 }
 
-/// Whether two designs differ in CPU time by more than runs of one do, where there are enough shootdowns to say.
+/// Whether two designs differ in CPU time by more than runs of one do, if there are enough shootdowns.
 pub fn differ(one: &Row, other: &Row) -> bool {
     let [one, other] = [one, other].map(cost);
     one.shootdowns.max(other.shootdowns) >= FEW && (one.share - other.share).abs() > one.spread.max(other.spread)

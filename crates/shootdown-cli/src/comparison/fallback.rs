@@ -1,4 +1,4 @@
-//! Where a design does something else than its name says, because of the machine or of the number of threads.
+//! Designs that fall back to other behaviour, because of the machine or of the number of threads.
 
 use shootdown::{Design, Reach};
 use shootdown_sim::model::{Arch, Model};
@@ -11,7 +11,7 @@ use crate::runs::plan::Plan;
 pub struct Fallback {
     /// The designs concerned.
     pub designs: Vec<&'static str>,
-    /// What they do, and why.
+    /// Their behaviour, and the reason.
     pub why: String,
 }
 
@@ -48,7 +48,7 @@ fn broadcasts(design: &Design) -> bool {
     )
 }
 
-/// What the machine lacks.
+/// The missing feature of the machine.
 fn hardware(design: &Design, model: &Model) -> Option<String> {
     if !broadcasts(design) {
         return None;
@@ -79,7 +79,7 @@ fn hardware(design: &Design, model: &Model) -> Option<String> {
     }
 }
 
-/// Thread counts at which a space is never active on as many CPUs as the design broadcasts from.
+/// Thread counts at which a space is never active on enough CPUs for the design to broadcast.
 fn threshold(design: &Design, model: &Model, threads: &[usize]) -> Option<String> {
     let promote_at = design.policy.tags.promote_at()?;
     if !broadcasts(design) || !model.broadcasts() {

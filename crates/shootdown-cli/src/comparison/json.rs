@@ -1,4 +1,4 @@
-//! The JSON that programs read of runs: a contract, so the keys and their order are fixed and a test holds them.
+//! The JSON of runs for programs: a contract, so a test checks the keys and their order.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub(crate) struct Document<'a> {
     command: Option<String>,
     /// One element for each workload, design, number of threads and seed.
     runs: Vec<Run<'a>>,
-    /// Runs that Ctrl-C kept from ending; absent when all ended.
+    /// Unfinished runs after Ctrl-C; absent when all ended.
     #[serde(skip_serializing_if = "is_none")]
     missing_runs: usize,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Run<'a> {
     pub(crate) shootdown_p99_ns: Option<f64>,
     /// Half the 95 % confidence interval of `ops_per_s`, as a share of it.
     pub(crate) half_width: Option<f64>,
-    /// Why `ops_per_s` is no measurement, or null.
+    /// Why `ops_per_s` is not meaningful, or null.
     pub(crate) doubt: Option<&'static str>,
     /// Interrupts sent per operation, one for each target.
     pub(crate) ipis_per_op: Option<f64>,
@@ -71,10 +71,11 @@ pub(crate) struct Run<'a> {
     pub(crate) relative_error: Option<f64>,
     /// Why the run failed, or null.
     pub(crate) error: Option<&'a str>,
-    /// Of `trace:FILE`, events that the recording lost, which every number lacks. Absent when there are none.
+    /// Of `trace:FILE`, events that the recording lost, which are missing from every number. Absent when there are
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost_events: Option<u64>,
-    /// What only the bare-metal kernel counts. Absent elsewhere.
+    /// Counts of the bare-metal kernel. Absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) qemu: Option<&'a KernelCounts>,
     /// Distributions of latencies. Absent when none was recorded.
@@ -83,7 +84,7 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A simulated run on `target`, beside the published rate if there is one.
+    /// A simulated run on `target`, with the published rate if there is one.
     pub(crate) fn of(
         spec: &'a RunSpec,
         target: String,
@@ -141,9 +142,9 @@ impl<'a> Run<'a> {
 /// A distribution of latencies, in virtual time.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Distribution<'a> {
-    /// What was timed.
+    /// The timed quantity.
     name: &'a str,
-    /// How many were timed.
+    /// Number of samples.
     count: u64,
     /// Median.
     p50_ns: f64,
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
     use crate::runs::fake;
 
-    /// The contract. Programs rely on it: change it and you break them.
+    /// The contract. Programs rely on it: a change breaks them.
     const KEYS: [&str; 24] = [
         "workload",
         "target",

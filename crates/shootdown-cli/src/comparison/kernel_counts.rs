@@ -1,4 +1,4 @@
-//! What only the bare-metal kernel counts, as it prints it and as `--json` hands it on.
+//! Counts of the bare-metal kernel alone, as it prints them and as `--json` passes them on.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct KernelCounts {
     /// CPUs of the virtual machine.
     cpus: Option<u64>,
-    /// Whether QEMU counts instructions (`--icount`): 2 to this power nanoseconds for each.
+    /// Whether QEMU counts instructions (`--icount`): each takes 2 to this power nanoseconds.
     icount: Option<f64>,
     /// Broadcast invalidation: `hardware`, `emulated` or `none`.
     pub broadcast: String,
@@ -44,7 +44,7 @@ pub struct KernelCounts {
     pub interrupts: Option<u64>,
     /// Of `torture`: interrupts that stand in for broadcasts.
     pub emulation_interrupts: Option<u64>,
-    /// Of `torture`: how often each thing was done.
+    /// Of `torture`: how often each operation was done.
     #[schemars(with = "Option<BTreeMap<String, u64>>")]
     pub done: Option<serde_json::Map<String, serde_json::Value>>,
 }

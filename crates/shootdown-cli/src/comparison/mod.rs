@@ -1,4 +1,4 @@
-//! What came of the runs of a plan: their numbers beside published ones, the verdict, and how they are shown.
+//! The results of a plan: their numbers beside published ones, the verdict, and their presentation.
 
 pub mod distinct;
 pub mod fallback;

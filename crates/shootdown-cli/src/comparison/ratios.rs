@@ -1,4 +1,4 @@
-//! Who is ahead and by how much: ratios between designs, by rate or by time, of those that can be told apart.
+//! Which design is ahead and by how much: ratios between designs, by rate or by time, of those that can be separated.
 
 use super::distinct::{self, FEW};
 use super::summary::{Comparison, Row, p99};
@@ -6,16 +6,16 @@ use crate::args::Metric;
 use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::print::number;
 
-/// Designs that are still named one by one.
+/// Most designs that are named one by one.
 const NAMED: usize = 5;
 
-/// A figure of which designs have a ratio.
+/// A figure by which designs are compared.
 struct Measure {
-    /// What stands before its ratios.
+    /// The text before its ratios.
     name: &'static str,
     /// The figure of a row, where it is known.
     of: fn(&Row) -> Option<f64>,
-    /// Whether more of it is better.
+    /// Whether larger is better.
     is_rate: bool,
     /// Whether it is CPU time of a recording, whose spread over runs is known.
     has_spread: bool,
@@ -39,7 +39,7 @@ const SHOOTDOWN_P99: Measure = Measure {
     is_rate: false,
     has_spread: false,
 };
-/// Of a recording. So few shootdowns as tell nothing have no ratio.
+/// For a recording: too few shootdowns give no ratio.
 const CPU_TIME: Measure = Measure {
     name: "CPU time in invalidation, ",
     of: |row| {
@@ -50,7 +50,7 @@ const CPU_TIME: Measure = Measure {
     has_spread: true,
 };
 
-/// What the designs are compared by: rate, or the times that stand in the table.
+/// The figures of the comparison: rate, or the times in the table.
 fn measures(comparison: &Comparison) -> Vec<Measure> {
     if comparison.plan.shows(Metric::Rate) {
         vec![RATE]

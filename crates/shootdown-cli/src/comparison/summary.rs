@@ -1,4 +1,4 @@
-//! What a comparison found: one row per thread count and design, medians over the runs.
+//! The results of a comparison: one row per thread count and design, medians over the runs.
 
 use shootdown_sim::run::{Doubt, Latency, PATIENT_THREADS, RunResult, RunSpec};
 
@@ -24,10 +24,10 @@ pub struct Row {
     pub ops_per_s: f64,
     /// (Largest - smallest) / median of the throughput.
     pub spread: f64,
-    /// Half the width of the rate's 95 % confidence interval, as a share of it: the widest of the runs. `None` where it
-    /// is not known.
+    /// Half the width of the rate's 95 % confidence interval, as a share of it: the widest of the runs. `None` if it is
+    /// not known.
     pub half_width: Option<f64>,
-    /// Why the throughput is no measurement, in the run that is worst.
+    /// Why the throughput is not meaningful, in the worst run.
     pub doubt: Option<Doubt>,
     /// Operations in the measured window, of the run with fewest.
     pub ops: u64,
@@ -45,24 +45,24 @@ pub struct Row {
     pub flush_spread: f64,
     /// Stale translations, all runs.
     pub stale: u64,
-    /// Where CPU time went, in the run of median throughput.
+    /// CPU time by category, in the run of median throughput.
     pub time_shares: Vec<(&'static str, f64)>,
     /// Distributions of latencies, in the run of median throughput.
     pub latencies: Vec<Latency>,
 }
 
 impl Row {
-    /// Whether the confidence interval is to be shown: it is wide, or of a run that measures until it is narrow.
+    /// Whether to show the confidence interval: it is wide, or belongs to a run that measures until it is narrow.
     pub fn is_uncertain(&self) -> bool {
         self.doubt.is_some() || self.threads > PATIENT_THREADS || self.half_width.is_some_and(|half| half > SHOWN)
     }
 
-    /// CPU time that one operation takes, all its waiting included, ns.
+    /// CPU time of one operation, waiting included, ns.
     pub fn cpu_ns_per_op(&self) -> f64 {
         self.threads as f64 * 1e9 / self.ops_per_s
     }
 
-    /// CPU time in invalidation that one operation costs, of requesters and interrupted CPUs together, ns.
+    /// CPU time in invalidation per operation, of requesters and interrupted CPUs together, ns.
     pub fn flush_cpu_ns_per_op(&self) -> f64 {
         self.flush_share * self.cpu_ns_per_op()
     }
@@ -79,7 +79,7 @@ impl Row {
     }
 }
 
-/// Why a rate is no measurement.
+/// Why a rate is not meaningful.
 pub fn doubt_in_words(doubt: Doubt) -> &'static str {
     match doubt {
         Doubt::FewOperations => "too few operations",
@@ -98,10 +98,10 @@ pub fn relative_error(simulated: f64, published: f64) -> f64 {
     (simulated - published) / published
 }
 
-/// Everything a comparison found.
+/// All results of a comparison.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// What was asked.
+    /// The plan.
     pub plan: Plan,
     /// Each run that ended, in the order of [`Plan::specs`].
     pub runs: Vec<(RunSpec, Outcome)>,
@@ -111,7 +111,7 @@ pub struct Comparison {
     pub missing: usize,
     /// One row per thread count and design whose runs all ended.
     pub rows: Vec<Row>,
-    /// The published measurements of this workload on this machine, if it has its real shape.
+    /// The published measurements of this workload on this machine, if its topology is unchanged.
     pub published: Vec<Published>,
     /// Host seconds from start to end.
     pub wall_seconds: f64,
@@ -207,7 +207,7 @@ impl Comparison {
     }
 }
 
-/// A distribution is drawn, and a percentile told, from so many samples on.
+/// Number of samples from which a distribution is drawn, and a percentile given.
 pub const FEWEST: u64 = 20;
 
 /// The 99th percentile, ns; of too few samples it would be their longest.

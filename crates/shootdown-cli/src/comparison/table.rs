@@ -8,10 +8,10 @@ use crate::args::Metric;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid, Tables, mark};
 
-/// A column, and what stands in it.
+/// A column, and its cells.
 type Filled<'a> = (Column, Box<dyn Fn(&Row) -> String + 'a>);
 
-/// What the columns of threads and designs mean, wherever they stand.
+/// The meaning of the columns of threads and designs, in every table.
 pub fn threads() -> Column {
     Column::number(
         "threads",
@@ -52,7 +52,7 @@ pub fn comparison(comparison: &Comparison) -> Grid {
             let mut cells = vec![first, format!("{}{}", row.design, marks(row.design))];
             if row.failed as u64 >= comparison.plan.settings.runs {
                 cells.push("failed".to_string());
-                // What was published stands even so.
+                // Published rates are shown even so.
                 let rest = columns
                     .iter()
                     .skip(1)
@@ -81,7 +81,7 @@ pub fn comparison(comparison: &Comparison) -> Grid {
 /// Heading of the published rates.
 const PUBLISHED: &str = "published";
 
-/// Operations per second, and what they are compared with.
+/// Operations per second, and their comparisons.
 fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
     let operation = comparison.plan.workload.operation();
     let several = comparison.plan.settings.runs > 1;
@@ -120,7 +120,7 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
             ));
         }
     }
-    // The rate of a recording is its own, whatever the design.
+    // The rate of a recording is the same under every design.
     let of_recording = comparison.plan.workload.recording.is_some();
     if any(Row::is_uncertain) && !of_recording {
         columns.push((
@@ -150,7 +150,7 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
     columns
 }
 
-/// What an operation and a shootdown take.
+/// The times of an operation and a shootdown.
 fn times(comparison: &Comparison) -> Vec<Filled<'_>> {
     let operation = comparison.plan.workload.operation();
     let mut columns: Vec<Filled> = Vec::new();
@@ -190,7 +190,7 @@ fn times(comparison: &Comparison) -> Vec<Filled<'_>> {
     columns
 }
 
-/// Interrupts, time in invalidation, and what the oracle found.
+/// Interrupts, time in invalidation, and the oracle's finding.
 fn counts(comparison: &Comparison) -> Vec<Filled<'_>> {
     let operation = comparison.plan.workload.operation();
     let mut columns: Vec<Filled> = vec![
@@ -230,7 +230,7 @@ fn counts(comparison: &Comparison) -> Vec<Filled<'_>> {
     columns
 }
 
-/// A figure as it is written: in parentheses where it has too few samples.
+/// A figure as printed: in parentheses if it has too few samples.
 fn doubtful(row: &Row, figure: String) -> String {
     match row.doubt {
         Some(_) => format!("({figure})"),

@@ -1,11 +1,12 @@
-//! What the comparison means, in words: the oracle's verdict, the control, the cost, and who wins where.
+//! The conclusions of a comparison in words: the oracle's verdict, the control, the cost, and the best design at each
+//! size.
 
 use crate::catalog::CONTROL_DESIGN;
 use crate::comparison::summary::{Comparison, Row, doubt_in_words};
 use crate::comparison::{distinct, ratios};
 use crate::print::number;
 
-/// Lines told of the reason of a failure; that of a hang has one for each CPU.
+/// Most lines shown of the reason of a failure; that of a hang has one for each CPU.
 const REASON_LINES: usize = 6;
 
 /// The conclusions of a comparison.
@@ -13,7 +14,7 @@ const REASON_LINES: usize = 6;
 pub struct Verdict {
     /// Whether the oracle found nothing in the sound designs and no run failed.
     pub sound: bool,
-    /// Whether only the unsound design was run, of which nothing can be vouched for.
+    /// Whether only the unsound design was run, for which nothing can be guaranteed.
     pub unjudged: bool,
     /// The oracle's finding.
     pub stale: String,
@@ -25,19 +26,19 @@ pub struct Verdict {
     pub control: Option<String>,
     /// How the control went wrong, line by line.
     pub control_story: Vec<String>,
-    /// Whether that story is printed: the control was not caught, or `--verbose` asks.
+    /// Whether that history is printed: the control was not caught, or `--verbose` was given.
     pub tells_control: bool,
     /// Which of the published rows shown the machine model was fitted on.
     pub fitted: Option<String>,
-    /// Which figures rest on too little to be compared, a sentence each.
+    /// Figures that have too few samples to be compared, a sentence each.
     pub doubts: Vec<String>,
-    /// Where a recording does not tell its designs apart, a sentence for each reason.
+    /// Why a recording does not separate its designs, a sentence for each reason.
     pub indistinct: Vec<String>,
     /// How the cost of an operation grows with CPUs, a sentence for each design.
     pub growth: Vec<String>,
     /// Throughput ratios between designs, a sentence each.
     pub ratios: Vec<String>,
-    /// What the runs cost on this host.
+    /// The host time of the runs.
     pub cost: String,
 }
 
@@ -207,7 +208,7 @@ fn is_caught(comparison: &Comparison) -> bool {
 }
 
 fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
-    // A control that failed is told with the other failures.
+    // A failed control is listed with the other failures.
     let Some((spec, Ok(result))) = &comparison.control else {
         return (None, Vec::new());
     };
@@ -230,7 +231,7 @@ fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
     (Some(line), lines(result.story.as_deref()))
 }
 
-/// The published rows beside the table that are no predictions.
+/// The published rows beside the table that are not predictions.
 fn fitted(comparison: &Comparison) -> Option<String> {
     if comparison.rows.iter().all(|row| row.published.is_none()) {
         return None;
@@ -267,7 +268,7 @@ fn doubts(comparison: &Comparison) -> Vec<String> {
     .collect()
 }
 
-/// What one operation costs at the fewest and the most CPUs, and as which power of the CPUs the cost grows at the end.
+/// The cost of one operation at the fewest and the most CPUs, and the exponent of its growth at the end.
 fn growth(comparison: &Comparison) -> Vec<String> {
     if !comparison.plan.follows() {
         return Vec::new();
@@ -280,7 +281,7 @@ fn growth(comparison: &Comparison) -> Vec<String> {
             let mut rows: Vec<&Row> = comparison.rows.iter().filter(measured).collect();
             rows.sort_by_key(|row| row.threads);
             let (first, last) = (*rows.first()?, *rows.last()?);
-            // The last eightfold step in CPUs, or what there is of it.
+            // The last eightfold step in CPUs, or as much of it as there is.
             let from = rows
                 .iter()
                 .rev()

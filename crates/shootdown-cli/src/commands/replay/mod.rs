@@ -1,6 +1,6 @@
 //! The `replay` command: a recording of a real program on a simulated machine, under several designs.
 //!
-//! [`row`] sums up what came of it, [`words`] and [`page`] show it.
+//! [`row`] sums up the results, [`words`] and [`page`] show them.
 
 mod fit;
 mod page;
@@ -38,11 +38,11 @@ use crate::runs::target::{Target, quoted, with_vm};
 use fit::{Fit, LINUX, indistinct};
 use row::{Prediction, Row};
 
-/// Designs that do what the recorded kernel does with a request: where program and machine are as recorded, what they
-/// predict is set beside what was recorded. The first of them that is asked for.
+/// Designs that handle a request as the recorded kernel does. Where program and machine are as recorded, the prediction
+/// of the first of them that is selected is shown beside the recording.
 const AS_RECORDED: [&str; 2] = ["ipi-trim", "ipi"];
 
-/// Where predicted and recorded differ although the engine does the same as the kernel.
+/// Where predicted and recorded differ although the engine handles requests as the kernel does.
 const DIFFERENCES: &str = "What the recording does not say, and is inferred: which flushes free table pages (forks, new programs \
     and ends of processes are told by their flushing everything), where a child of vfork gets its own space, when a CPU whose switch \
     out of idle is missing made it, and what CPUs had loaded before the first line. The kernel's own space takes a tag there, \
@@ -57,7 +57,7 @@ struct Document<'a> {
     file: String,
     /// The machine, with what `--set` and `--cpus` changed.
     target: String,
-    /// How the program was spread over a larger machine (`--scale`).
+    /// How the program was scaled to a larger machine (`--scale`).
     scale: String,
     /// Seed of the run.
     seed: u64,
@@ -65,22 +65,22 @@ struct Document<'a> {
     duration_ns: f64,
     /// CPUs of the recording.
     recorded_cpus: usize,
-    /// What the recording holds.
+    /// Counts of the recording.
     recorded: RecordedCounts,
     /// Events that the recording lost: they are missing from every number in this document.
     lost_events: u64,
-    /// Facts about the recording that are no events.
+    /// Facts about the recording other than its events.
     metadata: &'a Metadata,
-    /// What the recording can tell, and what not.
+    /// What the recording can tell, and what is missing.
     coverage: &'a Coverage,
     /// One element for each design.
     designs: &'a [Row],
-    /// What the recorded kernel did with the requests, beside what the replay predicts. Empty where program or machine
+    /// The recorded kernel's handling of the requests, beside the replay's prediction. Empty where program or machine
     /// is not as recorded.
     predictions: &'a [Prediction],
     /// How well the interrupts are predicted on each model with as many CPUs as were recorded. Empty without one.
     fits: &'a [Fit],
-    /// What the recorded shootdowns interrupted, by CPU, by thread and by system call.
+    /// The CPUs and threads that the recorded shootdowns interrupted, and the system calls that sent them.
     victims: Lines,
     /// Replays that Ctrl-C kept from ending; absent when all ended.
     #[serde(skip_serializing_if = "json::is_none")]
@@ -99,7 +99,7 @@ struct RecordedCounts {
     flushes: u64,
     /// Requests queued to other CPUs.
     requests_queued: u64,
-    /// Of these, carried out there, the space being loaded.
+    /// Of these, carried out there, with the space loaded.
     flushed_remotely: u64,
     /// Of these, at CPUs that had left the space.
     at_cpus_that_had_left: u64,
@@ -107,7 +107,7 @@ struct RecordedCounts {
     root_loads: u64,
     /// Of these, root loads with a flush.
     root_loads_with_flush: u64,
-    /// Switches that the recording does not have and that follow from others.
+    /// Switches that the recording lacks and that follow from other events.
     inferred_switches: u64,
     /// Address spaces.
     spaces: u64,
@@ -278,8 +278,8 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(if unsound { BAD_RUN } else { SUCCESS })
 }
 
-/// Replays each, on as many host threads as asked for, the first `shown` of them with a timeline where one is asked
-/// for; none of those that Ctrl-C kept from ending.
+/// Replays each on the requested number of host threads, the first `shown` of them with a timeline if there is one;
+/// none of those that Ctrl-C ended.
 fn run(
     specs: &[ReplaySpec],
     recording: &Recording,
@@ -328,7 +328,7 @@ fn run(
     results.collect()
 }
 
-/// The recording as Linux on a model, to set what is predicted beside what was recorded.
+/// The recording as Linux on a model, for a comparison of prediction and recording.
 fn as_linux(model: &Model, recording: &Recording, args: &ReplayArgs) -> ReplaySpec {
     ReplaySpec {
         settings: Settings::default(),
@@ -340,7 +340,7 @@ fn as_linux(model: &Model, recording: &Recording, args: &ReplayArgs) -> ReplaySp
     }
 }
 
-/// What is predicted beside what was recorded, for each replay of [`as_linux`].
+/// Prediction and recording, for each replay of [`as_linux`].
 fn fits(replays: &[(ReplaySpec, Done)], recording: &Recording) -> Vec<Fit> {
     let fit = |(spec, done): &(ReplaySpec, Done)| {
         let found = row::predictions(&done.result, &recording.recorded, true);
@@ -359,7 +359,7 @@ fn title(args: &ReplayArgs, target: &Target) -> String {
     format!("Replay of {file} on {target}, scale {}", args.scale)
 }
 
-/// What came out, with a title for each table.
+/// The results, with a title for each table.
 fn tables(
     recording: &Recording,
     rows: &[Row],
@@ -387,7 +387,7 @@ fn tables(
     tables
 }
 
-/// What to know about the numbers.
+/// Notes on the numbers.
 fn notes(recording: &Recording, predicts: bool) -> Vec<String> {
     let recorded = &recording.recorded;
     let mut notes = vec![

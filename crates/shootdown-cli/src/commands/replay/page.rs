@@ -1,6 +1,6 @@
 //! A replay as a page: the tables, and a timeline of every CPU under each design that can be zoomed.
 //!
-//! The timeline is drawn by a script from numbers in the page; without scripts the tables say what there is to say.
+//! A script draws the timeline from numbers in the page; without scripts the tables have the full results.
 
 use shootdown_sim::timeline::{MOST_EVENTS, TimelineEvent, What, shootdowns};
 
@@ -14,21 +14,21 @@ use crate::print::table::Grid;
 /// A table with its title.
 pub type Table = (&'static str, Grid);
 
-/// What the page shows.
+/// The content of the page.
 pub struct View<'a> {
     pub title: String,
     pub command: &'a str,
-    /// What the oracle found.
+    /// The oracle's finding.
     pub verdict: Verdict,
     pub tables: Vec<Table>,
-    /// What the recording can tell, and what not.
+    /// What the recording can tell, and what is missing.
     pub limits: Vec<String>,
     pub notes: Vec<String>,
-    /// What every CPU did, by design.
+    /// The events of every CPU, by design.
     pub timelines: Vec<(&'a str, &'a [TimelineEvent])>,
 }
 
-/// Most spans of one timeline: more make a page that browsers are slow with.
+/// Most spans of one timeline: more would make browsers slow.
 const MOST_SPANS: usize = 20_000;
 
 /// Units of a page's times in a nanosecond: tens of nanoseconds are enough.
@@ -41,8 +41,8 @@ canvas.lanes{width:100%;display:block;touch-action:pan-y;cursor:grab;border:1px 
 .ask{fill:var(--ask)}.take{fill:var(--take)}
 ";
 
-/// Draws every timeline; the wheel zooms at the pointer, dragging moves, a double click shows everything; so do + -
-/// arrows and 0. Written without characters that markup would need escaped.
+/// Draws every timeline; the wheel zooms at the pointer, dragging moves, a double click shows everything; the keys + -
+/// arrows and 0 do the same. Written without characters that markup would need escaped.
 const SCRIPT: &str = r#"<script>
 (function () {
   function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name); }
@@ -175,7 +175,7 @@ pub fn render(view: &View<'_>) -> String {
 /// A CPU, begin and end in ns, and whether it requests (0) or is interrupted (1).
 type Span = (usize, f64, f64, u8);
 
-/// What a design's timeline draws, in order of time.
+/// A design's timeline, in order of time.
 fn spans(events: &[TimelineEvent]) -> Vec<Span> {
     let mut spans: Vec<Span> = shootdowns(events)
         .iter()
@@ -198,8 +198,8 @@ fn spans(events: &[TimelineEvent]) -> Vec<Span> {
     spans
 }
 
-/// The window that all timelines show, from 0 on: its end, ns, and whether it is shorter than the replays. It ends
-/// where the design with the most spans has as many as a page can draw.
+/// The window that all timelines show, from 0: its end, ns, and whether it is shorter than the replays. It ends where
+/// the design with the most spans has as many as a page can draw.
 fn window(timelines: &[(&str, &[TimelineEvent])], drawn: &[Vec<Span>]) -> (f64, bool) {
     let full = timelines.iter().filter(|(_, events)| events.len() >= MOST_EVENTS);
     let kept = full.filter_map(|(_, events)| events.last().map(|event| event.ns));
@@ -296,7 +296,7 @@ mod tests {
         assert!(html.contains("\"lanes\":[0,3]"), "{html}");
         assert!(html.contains("\"spans\":[0,10,190,0,1,90,60,1]"), "{html}");
         assert!(html.contains("<h3>a &lt;b&gt;</h3>"), "{html}");
-        // The switch is the one script that every page has; ours is the other.
+        // The switch is the one script that every page has; this page's is the other.
         let script = SCRIPT.to_string();
         assert!(
             !script.contains('&') && script.matches('<').count() == 2,

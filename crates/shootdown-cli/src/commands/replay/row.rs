@@ -1,4 +1,4 @@
-//! What a replay under one design comes to, and what was recorded, in the same numbers.
+//! The result of a replay under one design, and the recording, in the same numbers.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use shootdown_trace::program::Recorded;
 /// A tail of latencies, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Tail {
-    /// How many there are.
+    /// Their number.
     pub count: u64,
     /// Median.
     pub p50_ns: f64,
@@ -32,22 +32,22 @@ impl From<Quantiles> for Tail {
 /// Interrupts that hit one kind of CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Hits {
-    /// How many there are.
+    /// Their number.
     pub interrupts: u64,
     /// CPU time that they took.
     pub time_ns: f64,
 }
 
-/// Interrupts by whom they hit.
+/// Interrupts by the activity that they hit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct HitBy {
     /// CPUs that ran the space concerned.
     pub concerned: Hits,
     /// CPUs that ran another space, or kernel code.
     pub bystanders: Hits,
-    /// CPUs that waited for a request of their own: the time was lost already.
+    /// CPUs that waited for a request of their own: the time was already lost.
     pub waiters: Hits,
-    /// CPUs that had nothing to do: no time is lost.
+    /// Idle CPUs: no time is lost.
     pub idle: Hits,
 }
 
@@ -75,7 +75,7 @@ impl HitBy {
 pub struct Row {
     /// Name of the design.
     pub design: String,
-    /// Flushes that threads asked for.
+    /// Flushes that threads requested.
     pub flushes: u64,
     /// Those that reached other CPUs, by interrupt or broadcast.
     pub shootdowns: u64,
@@ -97,12 +97,12 @@ pub struct Row {
     pub shootdown_latency: Option<Tail>,
     /// Which CPUs interrupts hit.
     pub hit: HitBy,
-    /// Time that one interrupt takes from what it interrupts. Null without any.
+    /// Time that one interrupt takes from the interrupted code. Null without any.
     pub disturbance: Option<Tail>,
     /// The same of bystanders only.
     pub bystander_disturbance: Option<Tail>,
-    /// Requests at bystanders: CPUs that ran another space, kernel code or nothing. Designs whose requests name no
-    /// space (`adaptive`) know of those that were lazy only.
+    /// Requests at bystanders: CPUs that ran another space, kernel code or nothing. For designs whose requests name no
+    /// space (`adaptive`) only those in lazy TLB mode are known.
     pub bystanders_interrupted: u64,
     /// How much longer than recorded the program takes, as a share.
     pub longer: f64,
@@ -115,7 +115,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Of a program that was put on the machine `times` times.
+    /// For a program that was scaled by `times`.
     pub fn new(design: &str, result: &ReplayResult, recorded: &Recorded, times: u64, lost_events: u64) -> Self {
         let (counts, answers) = (&result.counts, &result.counts.answers);
         let all_ns = result.cpu_ns;
@@ -157,10 +157,10 @@ impl Row {
     }
 }
 
-/// One thing that the replay predicts and the recording has.
+/// One count that the replay predicts and the recording has.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Prediction {
-    /// What is counted.
+    /// The count.
     pub what: &'static str,
     /// How many the recording has.
     pub recorded: u64,
@@ -170,9 +170,9 @@ pub struct Prediction {
     pub error: Option<f64>,
 }
 
-/// What was withheld from a replay, beside what it did: only where program and machine are as recorded. Of a recording
-/// of `one_program` that is the requests alone: answers and switches are noted for whatever task a CPU runs, and others
-/// are left out.
+/// The facts withheld from a replay, beside its prediction: only where program and machine are as recorded. For a
+/// recording of `one_program` these are the requests alone: answers and switches are logged for every task, and those
+/// of others are left out.
 pub fn predictions(result: &ReplayResult, recorded: &Recorded, one_program: bool) -> Vec<Prediction> {
     let answers = &result.counts.answers;
     let line = |what, recorded: u64, predicted: u64| Prediction {

@@ -7,11 +7,11 @@ use crate::catalog::CONTROL_DESIGN;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid};
 
-/// What the oracle found.
+/// The oracle's finding.
 pub struct Verdict {
     /// A sentence.
     pub words: String,
-    /// How it looks on a page.
+    /// Its style on a page.
     pub class: &'static str,
 }
 
@@ -21,7 +21,7 @@ pub fn verdict(found: &[(&str, u64, u64)]) -> Verdict {
     let checked = number::count(found.iter().map(|(.., checked)| checked).sum());
     let class = match stale.iter().any(|(design, ..)| *design != CONTROL_DESIGN) {
         true => "verdict bad",
-        // Where only the unsound design was replayed nothing can be vouched for.
+        // If only the unsound design was replayed, nothing can be guaranteed.
         false if found.iter().all(|(design, ..)| *design == CONTROL_DESIGN) => "verdict unjudged",
         false => "verdict",
     };
@@ -54,7 +54,7 @@ fn tail(tail: Option<Tail>) -> [String; 3] {
     })
 }
 
-/// What the row of the recording is called, whose counts are multiplied as the program is.
+/// The label of the recording's row, whose counts are multiplied like the program.
 fn recorded_times(times: u64) -> String {
     if times == 1 {
         "(recorded)".to_string()
@@ -166,7 +166,7 @@ pub fn tails(rows: &[Row], recorded: &Recorded) -> Grid {
     Grid::new(columns, vec![vec![known], rows.collect()])
 }
 
-/// Which CPUs interrupts hit, and what they cost them.
+/// CPUs that interrupts hit, and their cost there.
 pub fn hits(rows: &[Row]) -> Grid {
     let rows = rows.iter().map(|row| {
         let hit = &row.hit;

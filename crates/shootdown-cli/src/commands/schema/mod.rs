@@ -108,7 +108,7 @@ mod tests {
     fn every_key_has_a_description() {
         let mut missing = Vec::new();
         every_key(|place, _, schema| {
-            // The tag of an enumeration says what it is by its values.
+            // The values of an enumeration's tag describe it.
             if schema.get("description").is_none() && schema.get("const").is_none() {
                 missing.push(place.to_string());
             }

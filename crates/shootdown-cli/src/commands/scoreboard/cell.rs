@@ -1,5 +1,4 @@
-//! One cell of the scoreboard: the rates of the designs beside each other, and what lies between `adaptive` and the
-//! limit.
+//! One cell of the scoreboard: the rates of the designs, and the costs between `adaptive` and the limit.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,7 +14,7 @@ use crate::runs::queue::Outcome;
 /// Categories of time named between `adaptive` and the limit.
 const NAMED: usize = 3;
 
-/// What is to be run at one place: every design, each some times.
+/// The runs at one place: every design, several times.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub place: Place,
@@ -23,7 +22,7 @@ pub(super) struct Plan {
     pub specs: Vec<RunSpec>,
 }
 
-/// What came out at one place.
+/// The results at one place.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Cell {
     #[serde(flatten)]
@@ -42,7 +41,7 @@ pub(super) struct Cell {
     pub noise: Option<f64>,
     /// `adaptive` as a share of the limit, `ideal`.
     pub of_ideal: Option<f64>,
-    /// `adaptive` as a share of what waiting for broadcasts leaves of the limit.
+    /// `adaptive` as a share of what the limit reaches with the wait for broadcasts added.
     pub of_waited_for: Option<f64>,
     /// The limit as a multiple of `ipi`.
     pub ideal_of_ipi: Option<f64>,
@@ -52,27 +51,27 @@ pub(super) struct Cell {
     pub of_either: Option<f64>,
     /// CPU time per operation.
     pub cpu_time_per_op_ns: f64,
-    /// CPU time per operation beyond that of the limit, by what it is spent on; the most first.
+    /// CPU time per operation beyond that of the limit, by category; the largest first.
     pub beyond_ideal: Vec<Beyond>,
 }
 
-/// CPU time per operation that is spent on one thing.
+/// CPU time per operation in one category.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Beyond {
-    /// What it is spent on.
+    /// The category.
     pub category: String,
     /// How much more than under the limit.
     pub time_ns: f64,
 }
 
-/// A cell about which nothing can be said, or a design that has no place in it, and why.
+/// A cell without a result, or a design that cannot run in it, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct LeftOut {
     #[serde(flatten)]
     pub place: Place,
     /// The design. Null when the whole cell is left out.
     pub design: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -210,12 +209,12 @@ impl Runs<'_> {
     }
 }
 
-/// What a machine leaves of the limit `ideal`, operations per second, where each operation has one flush by broadcast.
+/// The part of the limit `ideal` that remains on a machine, operations per second, where each operation has one flush
+/// by broadcast.
 ///
-/// Whoever drops a page may neither reuse it nor return to user code before the broadcast is complete everywhere, so
-/// each loop of each thread is longer by that wait, whatever else is done meanwhile by other threads; and the machine
-/// carries out one broadcast at a time. `None` on a machine without broadcast, and where firmware carries it out by
-/// interrupts.
+/// A thread that drops a page may neither reuse it nor return to user code before the broadcast is complete everywhere.
+/// So each loop of each thread is longer by that wait, even if other threads work meanwhile; and the machine carries
+/// out one broadcast at a time. `None` on a machine without broadcast, and where firmware carries it out by interrupts.
 fn waited_for(machine: &Model, threads: usize, ideal: f64) -> Option<f64> {
     let by_interrupts = matches!(machine.arch, Arch::Riscv64(_));
     let sync = machine.ns(machine.costs.broadcast_sync);
@@ -292,7 +291,7 @@ mod tests {
         );
         assert_eq!((cell.of_ipi, cell.ideal_of_ipi), (Some(5.0 / 3.0), Some(2.0)));
         assert_eq!((cell.cpu_time_per_op_ns, cell.noise), (4000.0, None));
-        // Two loops in 3333 ns of the limit and the wait of 500 ns that no design gets round.
+        // Two loops in 3333 ns of the limit plus the unavoidable wait of 500 ns.
         let limit = 2e9 / (2e9 / 6e5 + 500.0);
         let share = cell.of_waited_for.unwrap();
         assert!((share - 5e5 / limit).abs() < 1e-6, "{share}");

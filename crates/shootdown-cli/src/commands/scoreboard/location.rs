@@ -1,4 +1,4 @@
-//! Where a cell of the scoreboard is: machine, workload, threads.
+//! The place of a scoreboard cell: machine, workload, threads.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(super) struct Place {
     pub workload: String,
     /// Number of threads.
     pub threads: usize,
-    /// Numbers that are different in a published measurement, as `path=value`. Absent when there are none.
+    /// Settings that differ in a published measurement, as `path=value`. Absent when there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
     /// Whether each `madvise` drains the LRU batch under the LRU lock. Absent when it does not.
@@ -29,7 +29,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// That of a run on a machine model as it stands in its file, but for its broadcast.
+    /// The place of a run on an unchanged machine model, except for its broadcast.
     pub(super) fn of(spec: &RunSpec) -> Self {
         Place {
             machine: spec.machine.name.clone(),
@@ -41,7 +41,7 @@ impl Place {
         }
     }
 
-    /// That of `spec`, which is the run of a published row.
+    /// The place of `spec`, which is the run of a published row.
     pub(super) fn of_row(row: &Published, spec: &RunSpec) -> Self {
         Place {
             set: row.set.clone(),
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// The workload, with whatever is different in it or in the machine.
+    /// The workload, with the settings that differ in it or in the machine.
     pub(super) fn workload(&self) -> String {
         let drain = self.lru_drain.then(|| "with LRU drain".to_string());
         let changes = self.set.iter().cloned().chain(drain);

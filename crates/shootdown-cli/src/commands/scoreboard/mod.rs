@@ -1,14 +1,14 @@
 //! The `scoreboard` command: `adaptive` beside the best published design in every cell of machine, workload and
 //! threads.
 //!
-//! Owns the choice of cells: every combination, or those of the published tables. Rates come from the simulator, none
-//! is kept here. [`place`] names a cell, [`cell`] compares its designs, [`requirements`] says what is demanded and what
-//! came out, [`text`] prints.
+//! Owns the choice of cells: every combination, or those of the published tables. Rates come from the simulator; none
+//! is stored here. [`place`] names a cell, [`cell`] compares its designs, [`requirements`] states and checks the
+//! requirements, [`text`] prints.
 //!
-//! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a demand is
-//! missed, is measured again, longer and with other seeds, and what comes out then counts; and a third time, with yet
-//! more seeds, where the share that is demanded still lies within the error, on whichever side. What cannot be run is
-//! said, with the reason.
+//! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a requirement is
+//! missed, is measured again, longer and with other seeds, and the second result counts. It is measured a third time,
+//! with more seeds, if the required share still lies within the error. Cells that cannot be run are listed with the
+//! reason.
 
 mod cell;
 mod location;
@@ -39,17 +39,17 @@ use cell::{Cell, LeftOut, Plan};
 use location::Place;
 use requirements::Requirement;
 
-/// Not designs to beat: the limit, the control, a relaxed contract, and settings for processors with errata.
+/// Excluded from the comparison: the limit, the control, a relaxed contract, and settings for processors with errata.
 const NOT_TO_BEAT: [&str; 5] = ["ideal", "none", "deferred", "never-broadcast", "broadcast+ipi"];
-/// Virtual milliseconds per run, unless told; shorter with `--quick`.
+/// Default virtual milliseconds per run; shorter with `--quick`.
 const VIRTUAL_MS: f64 = 4.0;
 const QUICK_MS: f64 = 2.0;
-/// Thread counts besides all CPUs.
+/// Thread counts in addition to all CPUs.
 const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const QUICK_THREADS: [usize; 4] = [1, 2, 8, 16];
 /// Workloads in which flushes decide the rate.
 const QUICK_WORKLOADS: [&str; 4] = ["tlb_flush2", "tlb_shared", "madvise_spin", "context_switch"];
-/// Machines with more CPUs are run on this many threads at most: the wanted time is minutes.
+/// Machines with more CPUs are limited to this many threads, so that a run takes minutes.
 const MOST_THREADS: usize = 128;
 /// A cell that is measured again runs for this many times as long, with this many other seeds.
 const LONGER: f64 = 4.0;
@@ -64,15 +64,15 @@ const MAY_BE_BEST: f64 = 0.85;
 struct Document {
     /// One element for each machine, with or without broadcast, workload and number of threads; the worst first.
     cells: Vec<Cell>,
-    /// What is demanded of `adaptive`, and whether it is met.
+    /// The requirements on `adaptive`, and whether they are met.
     requirements: Vec<Requirement>,
-    /// What lies between `adaptive` and the limit, a line for each cell of the flagship that is far below.
+    /// The costs between `adaptive` and the limit, a line for each cell of the main workload that is far below.
     below_limit: Vec<String>,
     /// Cells and designs that could not be run, and why.
     left_out: Vec<LeftOut>,
     /// Accesses through a translation that should have been gone, of all runs.
     stale: u64,
-    /// Runs that failed, and why.
+    /// Failed runs, with the reason.
     failed: Vec<String>,
     /// Runs that Ctrl-C kept from ending; absent when all ended.
     #[serde(skip_serializing_if = "json::is_none")]
@@ -162,7 +162,7 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
     })
 }
 
-/// The cells of which every run has ended, and the outcomes in the order of their specifications.
+/// The cells whose runs have all ended, and the outcomes in the order of their specifications.
 struct Round {
     plans: Vec<Plan>,
     outcomes: Vec<Outcome>,
@@ -170,7 +170,7 @@ struct Round {
 }
 
 impl Round {
-    /// Not one cell.
+    /// No cell at all.
     fn none(missing: usize) -> Self {
         Round {
             plans: Vec::new(),
@@ -209,15 +209,15 @@ fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
 
 type Question = fn(&Cell) -> bool;
 
-/// The runs with which cells are measured again after `runs` of each, and which cells are.
+/// The runs with which cells are measured again after `runs` of each, and the cells.
 fn rounds(runs: u64) -> [(Range<u64>, Question); 2] {
     let second = runs..runs + AGAIN;
     let third = second.end..second.end + A_THIRD_TIME;
     [(second, requirements::is_doubtful), (third, requirements::is_undecided)]
 }
 
-/// The runs that look once more, each time with a seed of its own, at each of `open`: of `adaptive`, the limit, and
-/// every preset that may be the best. `outcomes` are those of all `plans`.
+/// The runs of another measurement, each with a seed of its own, at each of `open`: of `adaptive`, the limit, and every
+/// preset that may be the best. `outcomes` are those of all `plans`.
 fn once_more(plans: &[Plan], outcomes: &[Outcome], open: &[&Cell], runs: Range<u64>) -> Vec<Plan> {
     let mut again = Vec::new();
     let mut outcomes = outcomes;
@@ -250,8 +250,8 @@ fn once_more(plans: &[Plan], outcomes: &[Outcome], open: &[&Cell], runs: Range<u
     again
 }
 
-/// The cells of the published tables, each once: several rows may be of one cell, and ratios are over another. Each
-/// runs for as long as its rows do.
+/// The cells of the published tables, each once: several rows may belong to one cell, and the denominator of a ratio is
+/// another. Each runs for as long as its rows do.
 fn of_tables(settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> {
     let (mut plans, mut left_out): (Vec<Plan>, _) = (Vec::new(), Vec::new());
     let rows = published::rows();
@@ -268,8 +268,8 @@ fn of_tables(settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> 
     Ok((plans, left_out))
 }
 
-/// The cells of every machine, with and without broadcast, every workload and some numbers of threads; and what cannot
-/// be run.
+/// The cells of every machine, with and without broadcast, every workload and some numbers of threads; and those that
+/// cannot be run.
 fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> {
     let input = |error: String| Failure::Input(error);
     let names: Vec<String> = match &args.on {
@@ -320,7 +320,7 @@ fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>
     }
 }
 
-/// Names, trimmed, without those that were given before: a cell that stood there twice would be measured again once.
+/// Names, trimmed and without duplicates: a duplicated cell would be measured again once.
 fn each_once(names: &[String]) -> Vec<String> {
     let mut once: Vec<String> = Vec::new();
     for name in names.iter().map(|name| name.trim()) {
@@ -331,8 +331,8 @@ fn each_once(names: &[String]) -> Vec<String> {
     once
 }
 
-/// The runs of the cell at `place`, which `spec` is a run of, under every design; and what cannot be run: a workload
-/// that needs more threads, a design that needs more tags. A name that does not exist is a mistake.
+/// The runs of the cell at `place`, of which `spec` is a run, under every design; and those that cannot be run: a
+/// workload that needs more threads, a design that needs more tags. A name that does not exist is an error.
 fn plan(place: Place, spec: &RunSpec, runs: u64) -> Result<(Option<Plan>, Vec<LeftOut>), Failure> {
     let (mut specs, mut left_out) = (Vec::new(), Vec::new());
     for design in catalog::designs().filter(|design| concerns(design.name)) {

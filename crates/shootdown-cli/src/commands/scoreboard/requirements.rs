@@ -1,4 +1,4 @@
-//! What is demanded of `adaptive`, and what the cells say of each demand.
+//! The requirements on `adaptive`, and whether the cells meet them.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::print::number;
 
 /// Least share of the best preset, everywhere.
 const OF_BEST: f64 = 0.98;
-/// Least share of the limit on the flagship workload and machine, with broadcast.
+/// Least share of the limit on the main workload and machine, with broadcast.
 const OF_LIMIT: f64 = 0.95;
 /// To be reached somewhere on each machine of several sockets.
 const AHEAD: f64 = 1.10;
@@ -17,18 +17,19 @@ const AHEAD: f64 = 1.10;
 const OF_IPI: f64 = 1.5;
 const MANY: usize = 16;
 
-/// What is demanded, and what came out.
+/// A requirement and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Requirement {
-    /// What is demanded.
+    /// The requirement.
     pub what: String,
     /// Whether it is met.
     pub met: bool,
-    /// What came out.
+    /// The result.
     pub found: String,
 }
 
-/// One requirement: the least of `value` over the cells that it concerns is at least `least`; no cell is no verdict.
+/// One requirement: the least `value` over the cells that it concerns is at least `least`; without a cell it is
+/// undecided.
 fn least(
     cells: &[Cell],
     what: String,
@@ -54,7 +55,7 @@ fn least(
     })
 }
 
-/// Never worse than any preset; how much of what is below could be chance, and where flushes are not what decides.
+/// Never worse than any preset; how much of the deficit could be noise, and where flushes do not decide the rate.
 fn of_best(cells: &[Cell]) -> Option<Requirement> {
     let what = format!("at least {OF_BEST} of the best preset everywhere");
     let mut found = least(cells, what, OF_BEST, |_| true, |cell| Some(cell.of_best))?;
@@ -76,7 +77,7 @@ fn of_best(cells: &[Cell]) -> Option<Requirement> {
     Some(found)
 }
 
-/// Well ahead of interrupts without broadcast; and where nothing could be.
+/// Well ahead of interrupts without broadcast; and the cells where no design could be.
 fn of_ipi(cells: &[Cell]) -> Option<Requirement> {
     let concerns = is_without_broadcast_and_many;
     let what = format!("{FLAGSHIP_WORKLOAD} without broadcast: at least {OF_IPI} times ipi from {MANY} threads on");
@@ -98,7 +99,7 @@ fn is_flagship(cell: &Cell) -> bool {
     cell.place.workload == FLAGSHIP_WORKLOAD && cell.place.machine == FLAGSHIP_MACHINE
 }
 
-/// Whether this cell, as it was measured, misses what is demanded of it, or has a preset ahead of it.
+/// Whether this cell, as measured, misses its requirement, or has a preset ahead of it.
 pub(super) fn is_doubtful(cell: &Cell) -> bool {
     let below = |share: Option<f64>, least: f64| share.is_some_and(|share| share < least);
     cell.of_best < 1.0
@@ -106,8 +107,8 @@ pub(super) fn is_doubtful(cell: &Cell) -> bool {
         || is_without_broadcast_and_many(cell) && below(cell.of_ipi, OF_IPI)
 }
 
-/// Whether this cell, measured several times, misses or reaches the share of the best preset that is demanded by less
-/// than its error. Both, or chance would be asked until it says yes.
+/// Whether this cell, measured several times, misses or reaches the required share of the best preset by less than its
+/// error. Both directions count; otherwise repetition would favour success.
 pub(super) fn is_undecided(cell: &Cell) -> bool {
     cell.noise.is_some_and(|noise| (cell.of_best - OF_BEST).abs() <= noise)
 }
@@ -116,7 +117,7 @@ fn is_without_broadcast_and_many(cell: &Cell) -> bool {
     !cell.place.broadcast && cell.place.threads >= MANY && cell.place.workload == FLAGSHIP_WORKLOAD
 }
 
-/// How far below the limit the flagship workload is, and what is in between: a line for each cell below [`OF_LIMIT`].
+/// How far below the limit the main workload is, and the costs in between: a line for each cell below [`OF_LIMIT`].
 pub(super) fn below_limit(cells: &[Cell]) -> Vec<String> {
     let mut below: Vec<(&Cell, f64)> = cells
         .iter()
@@ -146,7 +147,7 @@ pub(super) fn below_limit(cells: &[Cell]) -> Vec<String> {
     below.into_iter().map(line).collect()
 }
 
-/// What is demanded, of all cells that were run.
+/// The requirements, over all cells that were run.
 pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
     let mut all: Vec<Requirement> = [
         of_best(cells),
@@ -306,7 +307,7 @@ pub(super) mod tests {
     fn what_misses_a_demand_or_is_behind_is_doubtful() {
         assert!(!is_doubtful(&cell("one", 1, true, 2, 1.6)));
         assert!(is_doubtful(&cell("one", 1, true, 2, 0.99)));
-        // Of `ideal` it has half of what it has of the best.
+        // Its share of `ideal` is half of its share of the best.
         assert!(is_doubtful(&cell(FLAGSHIP_MACHINE, 1, true, 2, 1.6)));
         assert!(is_doubtful(&cell("one", 1, false, 16, 1.4)) && !is_doubtful(&cell("one", 1, false, 8, 1.4)));
     }

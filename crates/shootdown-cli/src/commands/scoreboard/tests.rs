@@ -35,7 +35,7 @@ fn no_cell_is_there_twice() {
             "--quick --on milan-72,gup-64,milan-72 --workloads tlb_flush2,tlb_shared,tlb_flush2,madvise_spin,context_switch"
         )
     );
-    // Nor are the models that there are by themselves.
+    // Nor do the models load by themselves.
     let all = places("--quick");
     for (index, place) in all.iter().enumerate() {
         assert!(!all[..index].contains(place), "{place}");
@@ -60,7 +60,7 @@ fn each_cell_of_the_tables_is_there_once_with_what_was_different_in_it() {
         "tlb_flush2 on milan-72 at 72 threads",
         "tlb_flush2 with LRU drain on milan-72 at 36 threads",
         "madvise_spin kernel.slowdown=0.554 on icelake-128 without broadcast at 4 threads",
-        // What a ratio is over is a cell too.
+        // The denominator of a ratio is a cell too.
         "madvise_stress workload.madvise_stress.process_threads=8 on icelake-128 without broadcast at 8 threads",
         "mprotect_all on ampere-32 at 32 threads",
     ] {

@@ -1,14 +1,14 @@
-//! The scoreboard as it is printed.
+//! Prints the scoreboard.
 
 use super::Document;
 use super::cell::LeftOut;
 use crate::print::number;
 use crate::print::table::{Column, Grid, Tables};
 
-/// Rows shown unless all are asked for.
+/// Default number of rows shown.
 const WORST: usize = 25;
 
-/// The cells, the worst first and not all unless asked for, then what is demanded and what came out.
+/// The cells, the worst first and limited unless `--all` is given, then the requirements and their results.
 pub(super) fn text(document: &Document, all: bool) -> String {
     let cells = &document.cells;
     let shown = if all { cells.len() } else { WORST.min(cells.len()) };
@@ -78,7 +78,7 @@ pub(super) fn text(document: &Document, all: bool) -> String {
     text
 }
 
-/// A line for each reason, with how often and where first.
+/// A line for each reason, with the count and the first place.
 fn left_out(left_out: &[LeftOut]) -> Vec<String> {
     let mut reasons: Vec<(&LeftOut, usize)> = Vec::new();
     for left in left_out {

@@ -2,7 +2,7 @@
 
 use super::values::{self, Item};
 
-/// Most points, so that a slip of the finger does not fill the memory.
+/// Most points, so that a typing error does not exhaust memory.
 pub(super) const MOST_RUNS: usize = 2_000_000;
 
 pub(super) const FNV: u64 = 0xcbf2_9ce4_8422_2325;
@@ -59,7 +59,7 @@ pub(super) fn hypercube(axes: &[(String, Vec<Item>)], samples: usize, seed: u64)
     let mut combinations = vec![Vec::with_capacity(axes.len()); samples];
     for (path, items) in axes {
         let mut state = fnv(fnv(FNV, path.as_bytes()), &seed.to_le_bytes());
-        // SplitMix64: three lines, the same everywhere; the stream is part of what a seed means.
+        // SplitMix64: three lines, the same on every machine; the stream is part of the meaning of a seed.
         let mut random = move || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

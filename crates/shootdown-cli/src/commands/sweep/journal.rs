@@ -1,8 +1,7 @@
-//! The journal: finished runs of a sweep, appended one line each, so that an interrupted sweep goes on where it was.
+//! The journal: finished runs of a sweep, appended one line each, so that an interrupted sweep can resume.
 //!
-//! The first line says which sweep it belongs to. A last line that was torn (the process or the machine died in the
-//! middle of it) is dropped; anything else that is not a finished run is refused. On Unix the file is locked while a
-//! sweep uses it.
+//! The first line identifies the sweep. A torn last line (the process or the machine died in the middle of it) is
+//! dropped; any other line that is not a finished run is refused. On Unix the file is locked while a sweep uses it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -50,7 +49,7 @@ pub struct Journal {
     synced: Instant,
 }
 
-/// Which sweep, and which share of it, a journal belongs to.
+/// The sweep, and the shard of it, that a journal belongs to.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// The sweep's hash, as written in results.
@@ -64,7 +63,7 @@ pub struct Identity {
 }
 
 impl Journal {
-    /// Where the journal of an output file is.
+    /// The path of an output file's journal.
     pub fn beside(output: &Path) -> PathBuf {
         let mut name = output.as_os_str().to_owned();
         name.push(".journal");
@@ -74,8 +73,8 @@ impl Journal {
     /// Opens the journal at `path`, or starts one, and returns the runs that it holds.
     ///
     /// # Errors
-    /// One line naming the file, the line in it, and the remedy: another sweep's journal, one that is damaged before
-    /// its end, one in use, a file that cannot be written.
+    /// One line with the file, the line in it, and the remedy: another sweep's journal, one that is damaged before its
+    /// end, one in use, a file that cannot be written.
     pub fn open(path: &Path, identity: &Identity) -> Result<(Self, Finished), String> {
         let fail = |reason: String| format!("{}: {reason}", path.display());
         let io = |error: io::Error| fail(error.to_string());
@@ -94,7 +93,7 @@ impl Journal {
         })?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io)?;
-        // What follows the last line break was torn.
+        // The text after the last line break was torn.
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
         let header = Header {
             journal: 1,
@@ -141,9 +140,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes the file; the results are elsewhere.
+    /// Removes the file; the results are in the output.
     pub fn remove(self) {
-        // A journal that stays behind is refused or found complete by the next sweep, so this may fail.
+        // The next sweep refuses a leftover journal or finds it complete, so this may fail.
         let _ = std::fs::remove_file(&self.path);
     }
 }

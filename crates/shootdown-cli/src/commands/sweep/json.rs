@@ -30,7 +30,7 @@ impl Serialize for Results {
     }
 }
 
-/// Columns that every sweep has, and what they are.
+/// Columns that every sweep has, with descriptions.
 const COLUMNS: [(&str, &str); 24] = [
     (results::SWEEP, "Identity of the sweep: the same in all its shards."),
     (results::POINT, "Number of the run in the whole sweep, from 0."),
@@ -139,12 +139,12 @@ impl JsonSchema for Results {
     }
 }
 
-/// What a sweep prints: its runs, as far as they ended.
+/// The output of a sweep: its finished runs.
 #[derive(serde::Serialize, JsonSchema)]
 struct Document<'a> {
     #[serde(flatten)]
     results: &'a Results,
-    /// Runs that Ctrl-C kept from ending; absent when all ended.
+    /// Unfinished runs after Ctrl-C; absent when all ended.
     #[serde(skip_serializing_if = "is_none")]
     missing_runs: usize,
 }

@@ -1,5 +1,5 @@
-//! A machine of a sweep: the model, and the values that its parameters, those of workloads and the axes of designs
-//! take.
+//! A machine of a sweep: the model, and the values of its parameters, of the workloads' parameters and of the axes of
+//! designs.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::numeral::written;
@@ -14,16 +14,15 @@ use crate::failure::Failure;
 /// Stands for every parameter whose value the machine model assumes.
 const ASSUMED: &str = "assumed";
 
-/// Stands for the value that each design has by itself, of an axis that varies elsewhere. Below every value that one
-/// takes.
+/// Stands for each design's own value of an axis that varies elsewhere. Below every value that an axis takes.
 const AS_DESIGNED: f64 = -1.0;
 
-/// What one `--set` asks for.
+/// The request of one `--set`.
 #[derive(Debug)]
 pub(super) struct Assigned {
     path: String,
     items: Vec<Item>,
-    /// Of an axis of designs that takes words: those given, which the items count from 0.
+    /// For an axis that takes words: the given words, which the items index from 0.
     words: Vec<String>,
 }
 
@@ -56,7 +55,7 @@ pub(super) fn assignment(text: &str, points: usize) -> Result<Assigned, Failure>
     })
 }
 
-/// The words in `list`, each once, where `path` is an axis of designs that takes words.
+/// The words in `list`, each once, if `path` is an axis of designs that takes words.
 fn words(path: &str, list: &str) -> Result<Option<Vec<String>>, String> {
     if !path.starts_with(DESIGN_PREFIX) {
         return Ok(None);
@@ -83,7 +82,7 @@ pub(super) struct Machine {
     pub(super) model: Model,
     /// Swept parameters.
     pub(super) paths: Vec<String>,
-    /// Of each: the words that its values count from 0; none where they are numbers.
+    /// For each: the words that its values index; none if they are numbers.
     pub(super) words: Vec<Vec<String>>,
     /// Values of `paths`, by combination.
     pub(super) combinations: Vec<Vec<f64>>,
@@ -124,7 +123,7 @@ impl Machine {
         Ok((model, parameters))
     }
 
-    /// The value of a swept parameter as a cell of the results; null where it is as each design has it.
+    /// The value of a swept parameter as a cell of the results; null if it is each design's own.
     pub(super) fn cell(&self, index: usize, combination: usize) -> Value {
         let value = self.combinations[combination][index];
         match self.words[index].get(value as usize) {
@@ -135,7 +134,7 @@ impl Machine {
     }
 }
 
-/// Finds a machine and the values that its parameters take.
+/// Finds a machine and the values of its parameters.
 pub(super) fn machine(on: &str, sets: &[Assigned], args: &SweepArgs) -> Result<Machine, Failure> {
     let mut model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
     if sets.iter().any(|set| set.path.starts_with("vm.")) {
@@ -151,7 +150,7 @@ pub(super) fn machine(on: &str, sets: &[Assigned], args: &SweepArgs) -> Result<M
                 .filter(|parameter| parameter.provenance.kind() == "assumed");
             for parameter in assumed {
                 let range = parameter.provenance.range().filter(|range| range.low < range.high);
-                // One that the user gave values of its own keeps them.
+                // A parameter with values from the user keeps them.
                 let given = sets.iter().any(|set| set.path == parameter.path);
                 if let Some(range) = range.filter(|_| !given) {
                     let items = values::resolved(items, Some((range.low, range.high)));
@@ -164,7 +163,7 @@ pub(super) fn machine(on: &str, sets: &[Assigned], args: &SweepArgs) -> Result<M
         let range = model.parameter(path).and_then(|parameter| parameter.provenance.range());
         let items = match base_value(&model, path) {
             Some(_) => values::resolved(items, range.map(|range| (range.low, range.high))).map_err(fail)?,
-            // The model's and the workloads' own words say which parameters there are.
+            // The model and the workloads define which parameters exist.
             None if path.starts_with(PARAMETER_PREFIX) => {
                 return Err(fail(Parameters::default().with(path, 1.0).err().unwrap_or_default()));
             }
@@ -188,7 +187,7 @@ pub(super) fn machine(on: &str, sets: &[Assigned], args: &SweepArgs) -> Result<M
         .enumerate()
         .map(|(axis, (_, items))| once(values::listed(items).into_iter().map(|value| whole(axis, value))))
         .collect();
-    // A --set with one value says how the machine is, and is no axis to go along.
+    // A --set with one value describes the machine, and is not a swept axis.
     let base: Vec<f64> = axes
         .iter()
         .zip(&lists)
@@ -236,7 +235,7 @@ pub(super) fn machine(on: &str, sets: &[Assigned], args: &SweepArgs) -> Result<M
     })
 }
 
-/// The value of a parameter that nobody has set, of the machine or of a workload.
+/// The default value of a parameter, of the machine or of a workload.
 pub(super) fn base_value(model: &Model, path: &str) -> Option<f64> {
     let of_workload = || run::parameters().find(|parameter| parameter.path == path);
     let of_machine = model.parameter(path).map(|parameter| parameter.value);

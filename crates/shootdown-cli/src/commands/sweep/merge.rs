@@ -1,4 +1,4 @@
-//! Puts the files of shards together, and refuses what is not the whole sweep exactly once.
+//! Merges the files of shards, and refuses anything but the whole sweep exactly once.
 
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,7 @@ pub fn part(path: &Path) -> Result<Part, String> {
     })
 }
 
-/// Puts `paths` together, in the order of the points.
+/// Merges `paths`, in the order of the points.
 ///
 /// # Errors
 /// One line: files of different sweeps, a point in two files, points in none.

@@ -1,9 +1,7 @@
-//! The `sweep` command: runs every combination of the values asked for, and goes on where it was when it was
-//! interrupted.
+//! The `sweep` command: runs every combination of the given values, and resumes after an interruption.
 //!
-//! [`values`] is the grammar, [`space`] the points, made of [`machine`] and [`combine`],
-//! [`journal`] what is finished, [`results`] columns and files, [`merge`] shards put together, [`summary`] what is
-//! printed at the end.
+//! [`values`] is the grammar, [`space`] the points, made of [`machine`] and [`combine`], [`journal`] the finished runs,
+//! [`results`] columns and files, [`merge`] the merging of shards, [`summary`] the output at the end.
 
 mod combine;
 mod journal;
@@ -34,7 +32,7 @@ use summary::Summary;
 /// Most notes about settings without effect.
 const MOST_NOTES: usize = 5;
 
-/// A file that results go to.
+/// An output file for results.
 struct Output {
     destination: Destination,
     format: Format,
@@ -50,8 +48,8 @@ impl Output {
     }
 }
 
-/// Runs a sweep, or puts shards together, and returns the exit status: that of a bad run when a translation was stale
-/// or a run failed.
+/// Runs a sweep, or merges shards, and returns the exit status: that of a bad run when a translation was stale or a run
+/// failed.
 ///
 /// # Errors
 /// Bad input (found before anything runs), files that cannot be read or written, Ctrl-C.
@@ -112,7 +110,7 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
         let point = left[index];
         let cells = row(&outcome);
         let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Runs go on without a journal: what they find is printed in any case.
+        // Runs continue without a journal: their results are printed in any case.
         if let Some(Err(why)) = state.0.as_mut().map(|journal| journal.append(point, &cells)) {
             state.0 = None;
             output::note(&format!(
@@ -170,7 +168,7 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
     Ok(status)
 }
 
-/// Prints what an interrupted sweep has found so far.
+/// Prints the results of an interrupted sweep so far.
 fn print_partial(results: &Results, missing: usize, as_json: bool) -> Result<(), Failure> {
     if as_json {
         return output::print(&json::render(results, missing));
@@ -201,7 +199,7 @@ fn finish(results: &Results, output: Option<&Output>, as_json: bool, stop: &Atom
     })
 }
 
-/// The runs in an output file that holds all of this share already; `None` when there is no file yet.
+/// The runs in an output file that already holds all of this shard; `None` when there is no file yet.
 fn complete(path: &Path, identity: &Identity, share: &[usize]) -> Result<Option<Finished>, Failure> {
     if !path.exists() || output::may_overwrite() {
         return Ok(None);
@@ -220,7 +218,7 @@ fn complete(path: &Path, identity: &Identity, share: &[usize]) -> Result<Option<
     let keys = |name: &str| [results::SWEEP, results::POINT, results::POINTS].contains(&name);
     let mut finished = Finished::new();
     for (point, cells) in part.rows {
-        // From `ops` on, and the reason of a failure, columns are what came out.
+        // From `ops` on, and the reason of a failure, columns are results.
         let from = cells.iter().position(|(name, _)| name == "ops").unwrap_or(cells.len());
         let mut cells: Vec<_> = cells
             .into_iter()
@@ -240,7 +238,7 @@ fn complete(path: &Path, identity: &Identity, share: &[usize]) -> Result<Option<
     Ok(Some(finished))
 }
 
-/// The cells that say which run a row is.
+/// The cells that identify the run of a row.
 fn key(space: &Space, identity: &Identity, index: usize) -> Vec<(String, Value)> {
     let point: &Point = &space.points[index];
     let text = |name: &str, text: &str| (name.to_string(), Value::Text(text.to_string()));
@@ -262,7 +260,7 @@ fn key(space: &Space, identity: &Identity, index: usize) -> Vec<(String, Value)>
     cells
 }
 
-/// The cells that say what came out.
+/// The result cells.
 fn row(outcome: &Outcome) -> Vec<(String, Value)> {
     match outcome {
         Ok(result) => results::cells(result),
@@ -310,7 +308,7 @@ mod tests {
         let (stop, started) = (AtomicBool::new(false), AtomicUsize::new(0));
         let fake = Fake {
             on_progress: Some(Box::new(|| {
-                // The sixth run is under way when Ctrl-C comes.
+                // The sixth run is in progress at Ctrl-C.
                 stop.store(started.fetch_add(1, Ordering::Relaxed) >= 5, Ordering::Relaxed);
             })),
             ..Fake::default()
@@ -321,7 +319,7 @@ mod tests {
         assert_eq!(files(folder.path()), ["s.csv.journal"]);
         assert_eq!(fake.finished.lock().unwrap().len(), 5);
 
-        // The end of the last line is lost, as when the machine dies: that run is made again, no other is.
+        // The end of the last line is lost, as when the machine dies: only that run is made again.
         let journal = folder.path().join("s.csv.journal");
         let bytes = std::fs::read(&journal).unwrap();
         std::fs::write(&journal, &bytes[..bytes.len() - 9]).unwrap();
@@ -337,7 +335,7 @@ mod tests {
         assert!(idle.started.lock().unwrap().is_empty());
         assert_eq!(std::fs::read(folder.path().join("s.csv")).unwrap(), resumed);
 
-        // In one go the same comes out, whatever the host threads.
+        // A single run gives the same, with any number of host threads.
         let whole = folder.path().join("whole.csv");
         assert_eq!(
             run(&format!("{SWEEP} -o {}", whole.display()), &Fake::default()),

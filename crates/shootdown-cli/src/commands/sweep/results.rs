@@ -1,4 +1,4 @@
-//! Results as rows and columns: what a run's figures are called, and how a file of them is written and read back.
+//! Results as rows and columns: the names of a run's figures, and reading and writing files of them.
 //!
 //! Owns the names of columns, which programs rely on, and both formats, CSV and Parquet. A test holds the two to the
 //! same content.
@@ -20,7 +20,7 @@ use shootdown_sim::run::{RunResult, Values, axis};
 
 use crate::failure::unread;
 
-/// Column of the sweep's identity, on every row, so that shards know each other.
+/// Column of the sweep's identity, on every row, so that shards can be matched.
 pub const SWEEP: &str = "sweep";
 /// Column of the point's index in the sweep, from 0.
 pub const POINT: &str = "point";
@@ -52,7 +52,7 @@ impl Value {
         }
     }
 
-    /// The value as it stands in CSV: the shortest form that reads back the same.
+    /// The value in CSV: the shortest form that reads back the same.
     fn written(&self) -> String {
         match self {
             Self::Null => String::new(),
@@ -97,7 +97,7 @@ impl Serialize for Value {
 /// A row by column.
 pub type Cells = Vec<(String, Value)>;
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Whole numbers.
@@ -108,7 +108,7 @@ pub enum Kind {
     Text,
 }
 
-/// What the column of that name holds.
+/// The type of the column of that name.
 pub fn kind(column: &str) -> Kind {
     match column {
         SWEEP | ERROR | "workload" | "machine" | "design" | "story" | "doubt" => Kind::Text,
@@ -303,7 +303,7 @@ impl Results {
 
     /// Reads a file that [`Results::encode`] wrote.
     ///
-    /// # Errors
+    /// The error, with the line in CSV; the caller names the file.
     /// What is wrong, with the line in CSV; the caller names the file.
     pub fn read(path: &Path, format: Format) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| unread(&error))?;
@@ -369,7 +369,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The form that the name of a file asks for.
+    /// The form for a file name.
     ///
     /// # Errors
     /// When it ends in neither `.csv` nor `.parquet`.

@@ -1,7 +1,7 @@
-//! The space of a sweep: every point, in an order that depends on nothing but what was asked, and which shard runs it.
+//! The space of a sweep: every point, in an order that depends only on the arguments, and which shard runs it.
 //!
-//! A point is one run. Machines are built again when a point's turn comes, since a large sweep has more of them than
-//! fit in memory.
+//! A point is one run. Machines are built again for each point, since a large sweep has more of them than fit in
+//! memory.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ pub struct Point {
     machine: usize,
     /// Index of the values in [`Machine::combinations`].
     combination: usize,
-    /// CPUs that were asked for.
+    /// Requested CPUs.
     asked_cpus: Option<usize>,
-    /// CPUs of the machine that results.
+    /// CPUs of the resulting machine.
     pub cpus: usize,
     /// The workload.
     pub workload: &'static str,
@@ -39,7 +39,7 @@ pub struct Point {
     pub seed: u64,
 }
 
-/// What a sweep runs, checked.
+/// The checked space of a sweep.
 #[derive(Debug)]
 pub struct Space {
     machines: Vec<Machine>,
@@ -47,17 +47,17 @@ pub struct Space {
     pub parameters: Vec<String>,
     /// Every point, in order, those of other shards included.
     pub points: Vec<Point>,
-    /// Points left out since their machine has fewer CPUs than they have threads.
+    /// Points left out because their machine has fewer CPUs than they have threads.
     pub left_out: usize,
     /// Seed, host threads, length of a run.
     pub settings: Settings,
     lru_drain: bool,
-    /// Changes when anything does that results depend on: values, designs, every number of each machine, the program's
+    /// Hash over everything that results depend on: values, designs, every number of each machine, the program's
     /// version.
     pub hash: u64,
 }
 
-/// What `--threads` asks for.
+/// The value of `--threads`.
 enum Threads {
     Default,
     Listed(Vec<Option<usize>>),
@@ -67,7 +67,7 @@ impl Space {
     /// Checks the arguments and lists the points.
     ///
     /// # Errors
-    /// One line naming the option, what is wrong with it and what would be right.
+    /// One line with the option, the error and a correct form.
     pub fn new(args: &SweepArgs) -> Result<Self, Failure> {
         let settings = Settings::new(&args.run, args.runs)?;
         let points = usize::try_from(args.points).unwrap_or(usize::MAX);
@@ -179,7 +179,7 @@ impl Space {
                 }
             }
         }
-        // A count that fits some machines only is left out where it does not fit; one that fits none is a mistake.
+        // A count that fits only some machines is left out where it does not fit; one that fits none is an error.
         match too_many {
             Some(line) if self.points.is_empty() => Err(Failure::Input(line)),
             _ => Ok(()),
@@ -228,8 +228,8 @@ impl Space {
         &self.machines[point.machine].model.name
     }
 
-    /// The value of a swept parameter at a point, as a cell of the results; null where it is as the design has it, or
-    /// where it does not apply.
+    /// The value of a swept parameter at a point, as a cell of the results; null if it is the design's own, or does not
+    /// apply.
     pub fn cell(&self, point: &Point, parameter: &str) -> Value {
         let machine = &self.machines[point.machine];
         let applies = run::designs().any(|entry| entry.name == point.design && entry.takes_settings());
@@ -240,7 +240,7 @@ impl Space {
         }
     }
 
-    /// Which settings change nothing under which designs, a sentence each.
+    /// Settings without effect under a design, a sentence each.
     pub fn without_effect(&self) -> Vec<String> {
         let mut sentences: Vec<String> = Vec::new();
         let mut last = None;
@@ -272,8 +272,8 @@ impl Space {
         }
     }
 
-    /// Indices of the points of a shard, rising. Costly points are dealt out first, and points of one cost in an order
-    /// that does not follow the sweep's, so that no shard gets all of one design.
+    /// Indices of the points of a shard, rising. Costly points are dealt out first, and points of equal cost in a
+    /// shuffled order, so that no shard gets all of one design.
     pub fn share(&self, shard: Shard) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.points.len()).collect();
         order.sort_by_key(|&index| {

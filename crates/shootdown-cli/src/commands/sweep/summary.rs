@@ -1,7 +1,7 @@
-//! What a sweep found, in short tables: the rates, where they are few, who is best at each size, and how that moves
-//! from one end of a range to the other.
+//! The results of a sweep in short tables: the rates, if they are few, the best design at each size, and how that
+//! changes from one end of a range to the other.
 //!
-//! Computed from the results alone, so that a merge prints what the whole sweep would have.
+//! Computed from the results alone, so that a merge prints the same as the whole sweep.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::print::table::{Column, Grid, Tables};
 /// Most points whose rates are shown one by one.
 const MOST_SHOWN: usize = 30;
 
-/// Where one comparison between designs was made: everything but design and seed.
+/// The place of one comparison between designs: everything except design and seed.
 type Place = Vec<String>;
 
 /// The conclusions of a sweep.
@@ -31,17 +31,17 @@ pub struct Summary {
     ahead: Option<String>,
 }
 
-/// Designs at one place: the throughput of each, and what else is known of the place.
+/// Designs at one place: the throughput of each, and other facts about the place.
 struct Cell {
     size: Vec<String>,
     values: Vec<Option<f64>>,
     rates: BTreeMap<usize, Vec<f64>>,
 }
 
-/// A column that was varied.
+/// A varied column.
 struct Parameter<'a> {
     name: &'a str,
-    /// Its values where they are words, in the order in which they appear; a value is the place of its word.
+    /// Its values if they are words, in the order of appearance; a value is the index of its word.
     words: Vec<&'a str>,
 }
 
@@ -205,7 +205,7 @@ impl Summary {
     }
 }
 
-/// What each design reached, a row for each point.
+/// The rates of each design, a row for each point.
 fn rates(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Grid {
     let varied: Vec<usize> = (0..parameters.len())
         .filter(|&index| range(cells, index).is_some())
@@ -318,8 +318,8 @@ fn range(cells: &[Cell], parameter: usize) -> Option<(f64, f64)> {
 fn ahead(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Option<String> {
     let judged = designs.iter().position(|design| design == JUDGED_DESIGN)?;
     let sharing = |index: usize, value: f64| cells.iter().filter(|cell| cell.values[index] == Some(value)).count();
-    // Each point once. Where one parameter is varied at a time, others stay at values that may be ends of theirs: what
-    // is special about a point is the value that the fewest share.
+    // Each point once. Where one parameter is varied at a time, the others stay at values that may be ends of theirs:
+    // the varied parameter is the one whose value the fewest points share.
     let at_an_end = |cell: &Cell| {
         let at_ends = (0..parameters.len()).filter_map(|index| {
             let (low, high) = range(cells, index)?;
@@ -357,7 +357,7 @@ fn strange(cell: &Cell, usual: &[Option<f64>]) -> impl Iterator<Item = usize> {
     (0..usual.len()).filter(|&index| cell.values[index] != usual[index])
 }
 
-/// The value that most cells have of each parameter, if no cell is off it in more than one: one was varied at a time.
+/// The most frequent value of each parameter, if no cell differs from it in more than one: one was varied at a time.
 fn usual_values(parameters: usize, cells: &[Cell]) -> Option<Vec<Option<f64>>> {
     let usual: Vec<_> = (0..parameters)
         .map(|index| {
@@ -391,7 +391,7 @@ fn ends(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Grid {
         let Some((low, high)) = range(cells, index) else {
             continue;
         };
-        // Where the usual value is an end itself, that end is not where the others vary.
+        // If the default is itself an end, that end is not where the others vary.
         let counts = |cell: &Cell| {
             usual
                 .as_ref()

@@ -1,12 +1,12 @@
 //! The values of one swept parameter: plain values, lists and ranges, as `200`, `1,2,4` or `200..4000:log:8`.
 //!
-//! Owns the grammar. Knows nothing of machines, but that some of their numbers state a range of their own.
+//! Owns the grammar. Independent of machines, except that some of their numbers state a range.
 
 use crate::print::number::written;
 
 /// Most values of one range.
 const MOST_POINTS: usize = 10_000;
-/// What a range looks like, for error messages.
+/// The form of a range, for error messages.
 const FORM: &str = "LOW..HIGH[:log|:lin][:N], for example 200..4000:log:8";
 
 /// A range with the points to take from it, both ends included.
@@ -79,7 +79,7 @@ pub enum Item {
     Value(f64),
     /// A range.
     Span(Span),
-    /// The word `range`: that which the machine model states for the parameter.
+    /// The word `range`: the range that the machine model states for the parameter.
     Stated {
         /// Equal ratios rather than equal differences.
         log: bool,
@@ -88,10 +88,10 @@ pub enum Item {
     },
 }
 
-/// Reads a list; `points` is the number of points of a range that does not say its own.
+/// Reads a list; `points` is the number of points of a range without one.
 ///
 /// # Errors
-/// The item that is wrong and what was expected.
+/// The wrong item and the expected form.
 pub fn parse(text: &str, points: usize) -> Result<Vec<Item>, String> {
     text.split(',').map(|item| parse_item(item.trim(), points)).collect()
 }

@@ -1,21 +1,21 @@
-//! From the record of a run to lanes, one per CPU, with spans: what both the terminal and the page draw.
+//! From the record of a run to lanes, one per CPU, with spans, for the terminal and the page.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_sim::timeline::{Part, Shootdown, TimelineEvent, What, divide};
 
-/// What is drawn is at least so long: the flush of a design whose invalidation is free takes no time.
+/// Least length of the drawing: the flush of a design with free invalidation takes no time.
 const LEAST_NS: f64 = 100.0;
 
-/// What a CPU is busy with, in the order in which spans cover each other.
+/// Activity of a CPU, in the order in which spans cover each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Runs kernel code only; its space is stale without harm.
+    /// Runs kernel code only, in lazy TLB mode.
     Lazy,
-    /// In a flush of its own that the record does not hold from end to end.
+    /// In its own flush, which the record does not hold completely.
     Flush,
-    /// In a flush of its own: decides which CPUs it concerns.
+    /// In its own flush: chooses the targets.
     Choose,
     /// Posts requests at its targets.
     Post,
@@ -25,7 +25,7 @@ pub enum Kind {
     Broadcast,
     /// Does other work while its targets answer.
     Meanwhile,
-    /// Has nothing left to do but wait for others.
+    /// Has only the wait for its targets left.
     Wait,
     /// Reads answers.
     Collect,
@@ -126,29 +126,29 @@ impl From<Part> for Kind {
     }
 }
 
-/// A CPU's part in the shootdown.
+/// A CPU's role in the shootdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// It flushes.
     Sender,
-    /// It was asked, by an interrupt of the sender's or by one that was on its way already.
+    /// It was a target, by an interrupt of the sender or one already on its way.
     Target,
-    /// It was lazy and was left alone; it catches up before it touches user addresses again.
+    /// It was in lazy TLB mode and was skipped; it catches up before it touches user addresses again.
     Lazy,
-    /// It was not asked.
+    /// It was not a target.
     Other,
 }
 
 /// A stretch of time, ns since the flush began.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Span {
-    /// What the CPU was busy with.
+    /// The activity.
     pub kind: Kind,
-    /// From when.
+    /// Start.
     #[serde(rename = "from_ns")]
     pub from: f64,
-    /// Until when.
+    /// End.
     #[serde(rename = "to_ns")]
     pub to: f64,
 }
@@ -158,38 +158,38 @@ pub struct Span {
 pub struct Lane {
     /// Its number.
     pub cpu: usize,
-    /// Its part.
+    /// Its role.
     pub role: Role,
     /// When the request was posted at it, ns since the flush began.
     #[serde(rename = "asked_ns")]
     pub asked: Option<f64>,
-    /// When the interrupt was sent to it; `None` also when another's was on its way.
+    /// When the interrupt was sent to it; `None` also when another's was already on its way.
     #[serde(rename = "sent_ns")]
     pub sent: Option<f64>,
-    /// When it took the interrupt; `None` when it answered while it waited for others itself.
+    /// When it took the interrupt; `None` when it served the request during its own wait.
     #[serde(rename = "entered_ns")]
     pub entered: Option<f64>,
-    /// When it had done what was asked.
+    /// When it had answered.
     #[serde(rename = "answered_ns")]
     pub answered: Option<f64>,
-    /// What it was busy with; later spans cover earlier ones.
+    /// Its activities; later spans cover earlier ones.
     pub spans: Vec<Span>,
 }
 
-/// How long the sender did one thing.
+/// Duration of one part of the sender's flush.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Spent {
-    /// What it did.
+    /// The part.
     pub kind: Kind,
-    /// How long, ns.
+    /// Its duration, ns.
     #[serde(rename = "time_ns")]
     pub time: f64,
-    /// Of that, how long it waited for cache lines, ns.
+    /// Of that, time waiting for cache lines, ns.
     #[serde(rename = "lines_ns")]
     pub lines: f64,
 }
 
-/// One shootdown, ready to be drawn.
+/// One shootdown, ready to draw.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct View {
     /// The CPU that flushes.
@@ -197,9 +197,9 @@ pub struct View {
     /// How long the flush took, ns.
     #[serde(rename = "duration_ns")]
     pub duration: f64,
-    /// What it took that long for, in the order in which it came; adds up to the duration.
+    /// Its parts, in order; they add up to the duration.
     pub parts: Vec<Spent>,
-    /// What is drawn, ns since the flush began.
+    /// The drawn window, ns since the flush began.
     #[serde(rename = "window_ns")]
     pub window: (f64, f64),
     /// Broadcasts issued.
@@ -209,7 +209,7 @@ pub struct View {
 }
 
 impl View {
-    /// The view of `shootdown`, which is one of `flushes`, which are those in `events`.
+    /// The view of `shootdown`, one of `flushes`, which are in `events`.
     pub fn new(events: &[TimelineEvent], flushes: &[Shootdown], shootdown: &Shootdown) -> Self {
         let (begin, duration) = (shootdown.begin, shootdown.end - shootdown.begin);
         let breadth = duration.max(LEAST_NS);
@@ -238,7 +238,7 @@ impl View {
         }
     }
 
-    /// How many CPUs have this part.
+    /// Number of CPUs with this role.
     pub fn count(&self, role: Role) -> usize {
         self.lanes.iter().filter(|lane| lane.role == role).count()
     }
@@ -250,7 +250,7 @@ impl View {
     }
 }
 
-/// How long each kind of piece took, in the order in which they first come.
+/// Duration of each kind of piece, in the order in which they first occur.
 fn spent(flush: &Divided) -> Vec<Spent> {
     let mut parts: Vec<Spent> = Vec::new();
     for (span, lines) in &flush.pieces {
@@ -267,7 +267,7 @@ fn spent(flush: &Divided) -> Vec<Spent> {
     parts
 }
 
-/// A flush and what it consists of, with the time of each in which its CPU waited for cache lines.
+/// A flush and its pieces, each with the time in which its CPU waited for cache lines.
 struct Divided {
     cpu: usize,
     begin: f64,
@@ -300,7 +300,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// When the interrupt for `cpu` left the sender of `flush`: they go out one after another.
+    /// When the interrupt for `cpu` left the sender of `flush`: interrupts are sent one after another.
     fn sent(&self, flush: &Shootdown, cpu: usize) -> Option<f64> {
         let (start, order, all) = flush.sent.iter().find_map(|(at, targets)| {
             let order = targets.iter().position(|&target| target == cpu)?;
@@ -319,7 +319,7 @@ impl<'a> Record<'a> {
         asked.map(|(at, _)| at - self.begin)
     }
 
-    /// When `cpu` took the interrupt for `flush` and when it answered, if it was asked. Where the interrupt was
+    /// When `cpu` took the interrupt for `flush` and when it answered, if it was a target. If the interrupt was
     /// another's, it may have been taken right after the request was posted.
     fn answer(&self, flush: &Shootdown, cpu: usize) -> (Option<f64>, Option<f64>) {
         match self.sent(flush, cpu).or_else(|| self.asked(flush, cpu)) {
@@ -388,14 +388,14 @@ fn answer(own: &[(f64, &What)], sent: f64, end: f64) -> (Option<f64>, Option<f64
     let Some(taken) = entered else {
         return (None, invalidated(sent));
     };
-    // A target that had caught up already has nothing to invalidate and says so from its handler, which may go on after
-    // the flush has ended.
+    // A target that had already caught up has nothing to invalidate and says so from its handler, which may continue
+    // after the flush has ended.
     let left = after(taken, |what| *what == What::HandlerLeaves).unwrap_or(end);
     let answered = invalidated(taken).filter(|&at| at <= left).unwrap_or(left);
     (entered, Some(answered))
 }
 
-/// What opens a span of this kind, or closes it.
+/// Whether a span of this kind opens or closes.
 fn edge(what: &What) -> Option<(Kind, bool)> {
     Some(match what {
         What::FlushBegins => (Kind::Flush, true),
@@ -412,9 +412,9 @@ fn edge(what: &What) -> Option<(Kind, bool)> {
     })
 }
 
-/// The spans of one CPU that reach into `window`: `pieces` of its own flushes, and what else it did. What ends without
-/// having begun was under way when the record began, at `since`, and is drawn from there. CPUs that are lazy are known
-/// from the start, so they are no such case.
+/// The spans of one CPU that reach into `window`: `pieces` of its own flushes, and its other activities. A span that
+/// ends without a beginning was in progress when the record began, at `since`, and is drawn from there. This does not
+/// apply to lazy TLB mode, which is known from the start.
 fn spans(own: &[(f64, &What)], pieces: impl Iterator<Item = Span>, window: (f64, f64), since: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = pieces.filter(|piece| piece.kind != Kind::Handler).collect();
     let divided = |from: f64, to: f64, pieces: &[Span]| pieces.iter().any(|piece| piece.from >= from && piece.to <= to);

@@ -1,4 +1,4 @@
-//! The `timeline` command: one shootdown across CPUs, who sent, who was lazy, who answered when.
+//! The `timeline` command: one shootdown across CPUs: sender, CPUs in lazy TLB mode, and the time of each answer.
 //!
 //! [`lanes`] makes lanes from the simulator's record, [`text`] and [`page`] draw them.
 
@@ -28,15 +28,15 @@ use crate::print::terminal;
 use crate::runs::target::{Target, with_vm};
 use lanes::{Role, View};
 
-/// Virtual milliseconds recorded unless others are asked for: some flushes of each thread.
+/// Default virtual milliseconds recorded: some flushes of each thread.
 const WINDOW_MS: f64 = 0.5;
-/// Threads, unless told.
+/// Default number of threads.
 const THREADS: usize = 8;
 
 /// One shootdown across CPUs. Times are virtual; moments are since the flush began.
 #[derive(Serialize, JsonSchema)]
 struct Document<'a> {
-    /// The command line that shows this shootdown again.
+    /// The command line that repeats this.
     command: &'a str,
     /// Name of the workload.
     workload: &'a str,
@@ -166,7 +166,7 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(if unsound { BAD_RUN } else { SUCCESS })
 }
 
-/// The flushes worth looking at: those that interrupt two CPUs or more; else those that reach others at all; else all.
+/// The candidate flushes: those that interrupt two CPUs or more; without any, those that reach other CPUs; else all.
 fn candidates(flushes: &[Shootdown]) -> Vec<Shootdown> {
     let filters: [fn(&Shootdown) -> bool; 3] = [
         |flush| flush.targets().len() >= 2,

@@ -1,4 +1,4 @@
-//! A shootdown as a page: one lane per CPU in SVG, arrows from the sender to those it interrupts and back.
+//! A shootdown as a page: one lane per CPU in SVG, arrows from the sender to its targets and back.
 
 use super::lanes::{Kind, Lane, Role, View};
 use super::{parts, text};
@@ -84,7 +84,7 @@ fn is_many(view: &View) -> bool {
     view.count(Role::Target) >= AXIS_ABOVE
 }
 
-/// What the requester's time was spent on.
+/// The requester's time by activity.
 fn time_table(view: &View) -> String {
     let [what, heads @ ..] = parts::HEADINGS;
     let heads: String = heads.iter().map(|head| format!("<th>{head}</th>")).collect();
@@ -101,7 +101,7 @@ fn time_table(view: &View) -> String {
     )
 }
 
-/// CPUs without a part, to be opened.
+/// CPUs without a part, in a collapsed section.
 fn the_others(view: &View, lanes: &[&Lane]) -> String {
     if lanes.is_empty() {
         return String::new();
@@ -113,9 +113,9 @@ fn the_others(view: &View, lanes: &[&Lane]) -> String {
     )
 }
 
-/// When each CPU was asked, was interrupted and answered; CPUs of which the same is said share a row.
+/// When each CPU was asked, was interrupted and answered; CPUs with equal entries share a row.
 fn answers(view: &View) -> String {
-    // Who was neither asked nor lazy has nothing to tell, unless a broadcast reached it.
+    // A CPU that was neither a target nor lazy has no entry, unless a broadcast reached it.
     let (silent, told): (Vec<&Lane>, Vec<&Lane>) = view
         .lanes
         .iter()
@@ -177,7 +177,7 @@ fn ranges(numbers: &[usize]) -> String {
     written.collect::<Vec<_>>().join(", ")
 }
 
-/// From here on the axis stands above the lanes too: the one below is out of sight.
+/// Number of lanes from which the axis is repeated above them: the one below is out of sight.
 const AXIS_ABOVE: usize = 16;
 
 fn drawing(view: &View, lanes: &[&Lane]) -> String {

@@ -1,9 +1,9 @@
-//! What the sender spent its time on, as a table whose rows add up.
+//! The sender's time by activity, as a table whose rows add up.
 
 use super::lanes::View;
 use crate::print::table::{Column, Grid};
 
-/// A unit that all rows are printed in: its name, its length in ns, and digits after the point.
+/// A unit for all rows: its name, its length in ns, and digits after the point.
 fn unit(duration: f64) -> (&'static str, f64, usize) {
     match duration {
         _ if duration < 9_995.0 => ("ns", 1.0, 0),
@@ -12,8 +12,8 @@ fn unit(duration: f64) -> (&'static str, f64, usize) {
     }
 }
 
-/// `values` as whole multiples of `step` that add up to what their sum is rounded to: those with the largest remainders
-/// are rounded up.
+/// `values` as whole multiples of `step` that add up to their rounded sum: those with the largest remainders are
+/// rounded up.
 fn apportioned(values: &[f64], step: f64) -> Vec<u64> {
     let exact: Vec<f64> = values.iter().map(|value| (value / step).max(0.0)).collect();
     let mut whole: Vec<u64> = exact.iter().map(|value| value.floor() as u64).collect();

@@ -14,7 +14,7 @@ const NAME: usize = 10;
 const TIME: usize = 7;
 /// Most lanes drawn.
 const MOST_LANES: usize = 96;
-/// With more lanes than this, CPUs that had no part are counted and not drawn.
+/// With more lanes than this, CPUs without a part are counted instead of drawn.
 const MOST_OTHERS: usize = 16;
 
 fn letter(kind: Kind) -> char {
@@ -37,7 +37,7 @@ fn letter(kind: Kind) -> char {
     }
 }
 
-/// What a CPU did, in words.
+/// The activities of a CPU, in words.
 pub fn told(lane: &Lane, view: &View) -> String {
     let at = |time: f64| format!("+{}", number::time(time));
     let way = match lane.sent {
@@ -57,12 +57,12 @@ pub fn told(lane: &Lane, view: &View) -> String {
     }
 }
 
-/// Whether a CPU is only counted: one that was left alone, where there are many.
+/// Whether a CPU is only counted: a skipped one, where there are many.
 pub fn is_hidden(lane: &Lane, view: &View) -> bool {
     view.lanes.len() > MOST_OTHERS && matches!(lane.role, Role::Lazy | Role::Other)
 }
 
-/// What is said of the CPUs that are only counted.
+/// The text about CPUs that are only counted.
 pub fn others<'a>(hidden: impl Iterator<Item = &'a Lane> + Clone, view: &View) -> String {
     let what = match view.broadcasts {
         0 => "not asked",
@@ -152,7 +152,7 @@ fn row(lane: &Lane, view: &View, columns: usize) -> String {
     let mut row = vec![' '; columns];
     for span in &lane.spans {
         let first = column(span.from, view, columns).min(columns - 1);
-        // However short, it is there.
+        // Even a very short one is drawn.
         let last = column(span.to, view, columns).clamp(first + 1, columns);
         row[first..last].fill(letter(span.kind));
     }

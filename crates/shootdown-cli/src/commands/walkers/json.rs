@@ -1,4 +1,4 @@
-//! What walks pay as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
+//! The cost of walks as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
 
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{DESIGNS, Findings, Row, interrupts_per_s, pairs};
 use crate::print::schema;
 
-/// What lockless walks pay under each design, by the rate of table frees.
+/// The cost of lockless walks under each design, by the rate of table frees.
 #[derive(Serialize, JsonSchema)]
 struct Document<'a> {
     /// The command line that repeats the runs.
@@ -24,10 +24,10 @@ struct Document<'a> {
     missing_runs: usize,
 }
 
-/// One design at one rate of frees; numbers are null when it failed, and `error` says why.
+/// One design at one rate of frees; numbers are null when it failed, with the reason in `error`.
 #[derive(Serialize, JsonSchema)]
 struct Run<'a> {
-    /// Table frees per second that were asked for.
+    /// Requested table frees per second.
     frees_asked_per_s: u64,
     /// Name of the design.
     design: &'static str,
@@ -35,7 +35,7 @@ struct Run<'a> {
     pins_per_s: Option<f64>,
     /// `pins_per_s` as a share of the best design's at this rate.
     share_of_best: Option<f64>,
-    /// Table frees per second that were managed.
+    /// Achieved table frees per second.
     frees_per_s: Option<f64>,
     /// Interrupts sent per second.
     interrupts_per_s: Option<f64>,
@@ -47,21 +47,21 @@ struct Run<'a> {
     error: Option<&'a str>,
 }
 
-/// Two designs, and who of them is ahead from where on; empty where they do not differ.
+/// Two designs, and the rates at which one is ahead; empty where they do not differ.
 #[derive(Serialize, JsonSchema)]
 struct BreakEven {
     /// Their names.
     designs: [&'static str; 2],
-    /// Rates from which on one of them is ahead. None where they are within 0.1 % of each other.
+    /// Rates from which one of them is ahead. None where they are within 0.1 % of each other.
     turns: Vec<Turn>,
 }
 
-/// From where on one design is ahead.
+/// The rate from which one design is ahead.
 #[derive(Serialize, JsonSchema)]
 struct Turn {
     /// The design that is ahead.
     ahead: &'static str,
-    /// The rate at which it is seen first.
+    /// The first rate at which it is.
     from_frees_per_s: u64,
     /// The last rate before that.
     after_frees_per_s: u64,

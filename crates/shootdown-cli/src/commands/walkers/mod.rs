@@ -1,8 +1,8 @@
-//! The `walkers` command: what lockless walks pay, what freeing table pages costs them, and the rates of frees at which
-//! one way of keeping the two apart becomes cheaper than another.
+//! The `walkers` command: the cost of lockless walks, the cost of freeing table pages, and the rates of frees at which
+//! two modes of walk protection break even.
 //!
-//! 60 threads pin pages by lockless walks and four free table pages (workload `gup`), from no frees to as many as they
-//! manage: of a process of their own, which nobody walks, or with `--shared` of the one that is walked.
+//! 60 threads pin pages by lockless walks and four free table pages (workload `gup`), from no frees to as many as
+//! possible: of a process of their own without walks, or with `--shared` of the one that is walked.
 
 mod json;
 mod page;
@@ -24,7 +24,7 @@ use crate::runs::plan::Settings;
 use crate::runs::queue::{self, Outcome, Runner};
 use crate::runs::target::{Target, quoted};
 
-/// The designs that differ in who pays for walks.
+/// The designs, which differ in the side that pays for walks.
 const DESIGNS: [&str; 5] = [
     "walk-interrupt-all",
     "walk-precise",
@@ -34,11 +34,11 @@ const DESIGNS: [&str; 5] = [
 ];
 const PINNING: usize = 60;
 const FREEING: usize = 4;
-/// Virtual milliseconds of a run: frees that are rare need longer to be seen.
+/// Virtual milliseconds of a run: rare frees need longer to occur.
 const RARE_MS: f64 = 10.0;
 const OFTEN_MS: f64 = 4.0;
 const OFTEN: u64 = 10_000;
-/// What is within noise of each other, as a share of pins per second.
+/// Differences within noise, as a share of pins per second.
 const NOISE: f64 = 0.001;
 
 /// One rate of frees under each design, in the order of [`DESIGNS`].
@@ -189,14 +189,14 @@ fn repeat(args: &WalkersArgs, rates: &[u64], settings: &Settings) -> String {
     command
 }
 
-/// What was found, by rising rate of frees.
+/// The results, by rising rate of frees.
 struct Findings {
     machine: String,
     command: String,
     shared: bool,
-    /// Of the rates of which every design has run.
+    /// Of the rates at which every design has run.
     rows: Vec<Row>,
-    /// Runs that Ctrl-C kept from ending.
+    /// Unfinished runs after Ctrl-C.
     missing: usize,
 }
 
@@ -292,7 +292,7 @@ impl Findings {
         Grid::new(columns, self.rows.iter().map(group).collect())
     }
 
-    /// Which of two designs is ahead in pins from where on, as [`changes`] says it.
+    /// Which of two designs is ahead in pins from which rate on, as [`changes`] returns it.
     fn turns(&self, one: usize, two: usize) -> Vec<(u64, u64, usize)> {
         let ahead = |row: &Row| -> Option<usize> {
             let (a, b) = (row.pins(one), row.pins(two));
@@ -367,7 +367,7 @@ fn pairs() -> impl Iterator<Item = (usize, usize)> {
     (0..DESIGNS.len()).flat_map(|one| (one + 1..DESIGNS.len()).map(move |two| (one, two)))
 }
 
-/// Who is ahead from where on: (rate at which it is first seen, the last rate before that, who).
+/// Which design is ahead from which rate on: (first rate at which it is, the last rate before that, the design).
 fn changes(ahead: impl Iterator<Item = (u64, usize)>) -> Vec<(u64, u64, usize)> {
     let mut changes: Vec<(u64, u64, usize)> = Vec::new();
     let mut before = 0;

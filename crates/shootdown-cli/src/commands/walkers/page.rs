@@ -1,4 +1,4 @@
-//! What lockless walks pay, as a page.
+//! The cost of lockless walks, as a page.
 
 use super::{DESIGNS, Findings, Row, interrupts_per_s};
 use crate::catalog;
@@ -39,7 +39,7 @@ fn items(sentences: &[String]) -> String {
 
 /// Both plots over the rate of frees, where there are rates to draw a line through.
 fn plots(findings: &Findings) -> String {
-    // A logarithmic axis has no place for no frees at all: the table has that row.
+    // A logarithmic axis has no place for zero frees: the table has that row.
     let rows: Vec<&Row> = findings.rows.iter().filter(|row| row.asked > 0).collect();
     if rows.len() < 2 {
         return "<p class=\"soft\">Plots take two rates of frees above 0, or more.</p>\n".to_string();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::runs::fake::{self, Fake};
 
-/// Rows in which `walk-interrupt-all` loses pins with the rate of frees, `walk-precise` has none to lose.
+/// Rows in which `walk-interrupt-all` loses pins with the rate of frees, and `walk-precise` loses none.
 pub(super) fn findings() -> Findings {
     let spec = &fake::plan(&["ipi"], &[4]).specs()[0];
     let row = |asked: u64| Row {

@@ -1,4 +1,4 @@
-//! How the cost of an operation grows with CPUs, in the report, and how certain each figure is.
+//! How the cost of an operation grows with CPUs, in the report, with the certainty of each figure.
 
 use super::intervals::{INTERVALS, uncertain};
 use super::legend::design_legend;
@@ -8,7 +8,7 @@ use crate::comparison::verdict::Verdict;
 use crate::print::page::escape;
 use crate::print::plot::{self, Line};
 
-/// What an operation costs over CPUs, where each thread count has a machine of its size.
+/// The cost of an operation over CPUs, where each thread count has a machine of its size.
 pub(super) fn growth(comparison: &Comparison, verdict: &Verdict) -> String {
     if !comparison.plan.follows() {
         return String::new();
@@ -21,7 +21,7 @@ pub(super) fn growth(comparison: &Comparison, verdict: &Verdict) -> String {
                 ranges: uncertain(comparison, design.name)
                     .filter(|_| ranges)
                     .map(|(row, half)| {
-                        // A rate of nothing is within the widest intervals: as far as the plot goes.
+                        // A rate of zero is within the widest intervals: the stroke ends at the edge of the plot.
                         let at = |rate: f64| value(row) / rate.max(1e-3);
                         (row.threads, at(1.0 + half), at(1.0 - half))
                     })

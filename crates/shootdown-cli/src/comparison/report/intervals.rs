@@ -3,11 +3,12 @@
 use super::by_threads;
 use crate::comparison::summary::{Comparison, Row};
 
-/// What thick strokes are.
+/// The meaning of thick strokes.
 pub(super) const INTERVALS: &str =
     "Thick strokes are confidence intervals of 95 %, where they are wide enough to be seen.";
 
-/// The rows of a design whose confidence interval is wide enough to be seen, and half its width as a share of the rate.
+/// The rows of a design whose confidence interval is wide enough to be visible, and half its width as a share of the
+/// rate.
 pub(super) fn uncertain<'a>(comparison: &'a Comparison, design: &str) -> impl Iterator<Item = (&'a Row, f64)> {
     let rows = by_threads(comparison, design)
         .into_iter()

@@ -28,7 +28,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
     let designs = || comparison.plan.designs.iter().map(|design| design.name);
     let all = || comparison.rows.iter().filter_map(|row| of(row, kind));
     let zeros = all().any(|latency| latency.count > 0 && (latency.p50_ns <= 0.0 || latency.max_ns <= 0.0));
-    // Where no row has enough samples for a percentile, the longest has to do.
+    // If no row has enough samples for a percentile, the longest is used.
     let enough = all().any(|latency| latency.count >= FEWEST);
     let title = if enough { "99th percentile" } else { "Longest" };
     let tail: Vec<Line> = designs()
@@ -41,7 +41,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
             line(comparison, design, value)
         })
         .collect();
-    // The distribution where it is widest: at the most threads.
+    // The distribution at its widest: at the most threads.
     let most = comparison.plan.threads.iter().copied().max().unwrap_or(1);
     let curves: Vec<(&str, Vec<(f64, f64)>)> = designs()
         .filter_map(|design| Some((design, of(comparison.row(design, most)?, kind)?)))
@@ -122,7 +122,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
     )
 }
 
-/// The share of a distribution above each bucket's upper edge; the last is where its longest lies.
+/// The share of a distribution above each bucket's upper edge; the last is at its longest sample.
 fn above(latency: &Latency) -> Vec<(f64, f64)> {
     let all = latency.buckets.iter().map(|bucket| bucket.1).sum::<u64>().max(1) as f64;
     let mut left = all;

@@ -1,4 +1,4 @@
-//! The HTML report: one file that needs nothing else, in light and dark.
+//! The HTML report: one self-contained file, in light and dark.
 //!
 //! It is written as well-formed XML, so that a test can parse it.
 
@@ -48,7 +48,7 @@ pub fn render(comparison: &Comparison) -> String {
     body.push_str(&headline(&verdict));
     body.push_str(&recording(comparison));
     body.push_str(&growth(comparison, &verdict));
-    // The rate of a recording is its own, whatever the design.
+    // The rate of a recording is the same under every design.
     if plan.workload.recording.is_none() {
         body.push_str(&throughput(comparison));
         body.push_str(&limit(comparison));
@@ -68,7 +68,7 @@ pub fn render(comparison: &Comparison) -> String {
     page::render(&title, "", &body)
 }
 
-/// How many CPUs the machine has, at each thread count where it follows them.
+/// The number of CPUs of the machine at each thread count, if it follows them.
 fn cpus(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
     if !plan.follows() {
@@ -118,7 +118,7 @@ fn headline(verdict: &Verdict) -> String {
     html
 }
 
-/// What a recording can and cannot tell, where the workload is one.
+/// What a recording can and cannot tell, if the workload is one.
 fn recording(comparison: &Comparison) -> String {
     let Some(recording) = &comparison.plan.workload.recording else {
         return String::new();
@@ -191,7 +191,7 @@ pub fn grid(grid: &Grid) -> String {
     html
 }
 
-/// What the columns of a table mean.
+/// The meaning of a table's columns.
 pub fn columns(grid: &Grid) -> String {
     let explained = grid.columns.iter().filter(|column| !column.about.is_empty());
     let lines: String = explained

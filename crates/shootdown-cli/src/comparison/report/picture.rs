@@ -1,5 +1,5 @@
-//! The throughput plot, of a recording that of CPU time in invalidation, as an SVG file of its own, with its title and
-//! legend, for a document.
+//! The throughput plot (for a recording, that of CPU time in invalidation) as an SVG file with title and legend, for a
+//! document.
 
 use super::rates::{invalidation_lines, throughput_lines};
 use crate::comparison::summary::Comparison;
@@ -11,13 +11,13 @@ use crate::print::style;
 const SIZE: (u32, u32) = (900, 400);
 /// Height of title and legend.
 const HEAD: u32 = 64;
-/// Width of a letter of the legend, about; fonts differ.
+/// Approximate width of a letter of the legend; fonts differ.
 const LETTER: usize = 9;
 
-/// The whole file. It is drawn for a light background, which it brings along.
+/// The whole file. It has a light background of its own.
 pub fn picture(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
-    // The rate of a recording is its own, whatever the design.
+    // The rate of a recording is the same under every design.
     let (lines, what, unit) = if plan.workload.recording.is_some() {
         let what = "CPU time in invalidation, %".to_string();
         (invalidation_lines(comparison), what, "%".to_string())

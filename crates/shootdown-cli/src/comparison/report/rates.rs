@@ -11,13 +11,13 @@ use crate::print::number;
 use crate::print::page::capitalized;
 use crate::print::plot::{self, Line};
 
-/// A ratio to the limit from here on is above it by more than rounding.
+/// From this ratio on a rate is above the limit by more than rounding.
 const ABOVE: f64 = 1.005;
 
 /// Operations per second of each design, in the order of the designs, with published points and wide intervals.
 pub(super) fn throughput_lines(comparison: &Comparison) -> Vec<Line> {
     let plan = &comparison.plan;
-    // Published points outside of the range that was run would stretch the axis.
+    // Published points outside the range of the runs would stretch the axis.
     let run = |threads: usize| {
         let most = plan.threads.iter().copied().max().unwrap_or(1);
         (plan.threads.iter().copied().min().unwrap_or(1)..=most).contains(&threads)

@@ -69,7 +69,7 @@ fn one_at_a_time_keeps_the_others_as_in_the_file() {
     }
     let assumed = model.parameters().filter(|p| p.provenance.kind() == "assumed").count();
     assert_eq!(space.parameters.len(), assumed);
-    // A value in the file that is an end of its range is there already.
+    // A value in the file that is an end of its range is already present.
     assert!(space.points.len() <= 1 + 2 * assumed && space.points.len() > assumed);
 }
 
