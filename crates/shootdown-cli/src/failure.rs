@@ -1,8 +1,8 @@
-//! Why a command could not do what was asked, and the exit status that says so.
+//! Errors of a command, and their exit statuses.
 
 use std::{fmt, io};
 
-/// Exit status when all went well.
+/// Exit status on success.
 pub const SUCCESS: u8 = 0;
 /// Exit status when a design other than `none` had a stale translation, a run failed, or results could not be written.
 pub const BAD_RUN: u8 = 1;
@@ -11,18 +11,18 @@ pub const BAD_INPUT: u8 = 2;
 /// Exit status after Ctrl-C (128 + SIGINT, as shells have it).
 pub const INTERRUPTED: u8 = 130;
 
-/// What ended a command early.
+/// The reason why a command ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Bad usage or bad input: one line naming the thing, the place and the remedy.
+    /// Bad usage or bad input: one line with the thing, the place and the remedy.
     Input(String),
-    /// The input is sound, and holds nothing that the command could work on: one line naming what it lacks.
+    /// The input is valid, but has nothing that the command could work on: one line saying what is missing.
     Unusable(String),
-    /// Results could not be printed or written: one line naming the place, the reason and the remedy.
+    /// Results could not be printed or written: one line with the place, the reason and the remedy.
     Output(String),
     /// Ctrl-C: runs were abandoned and nothing was written.
     Interrupted,
-    /// Ctrl-C in a command that has printed what was complete, or can go on where it was: one line saying so.
+    /// Ctrl-C in a command that has printed what was complete, or can resume: one line saying so.
     Suspended(String),
 }
 
@@ -36,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// What is said of it, without the word before it.
+    /// The message, without the word before it.
     pub fn line(self) -> String {
         match self {
             Self::Input(line) | Self::Unusable(line) | Self::Output(line) | Self::Suspended(line) => line,
@@ -45,7 +45,7 @@ impl Failure {
     }
 }
 
-/// Why, in the system's words, without the name of a temporary file, which nobody asked for.
+/// The reason in the system's words, without the name of a temporary file.
 pub fn reason(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code).to_string(),
@@ -53,7 +53,7 @@ pub fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Why a file cannot be read, and what to do about it.
+/// Why a file cannot be read, and the remedy.
 pub fn unread(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file; check the path".to_string(),

@@ -1,4 +1,4 @@
-//! Ctrl-C: a flag that runs look at, so that they are abandoned and files are left whole.
+//! Ctrl-C: a flag that runs poll, so that they are abandoned and files are left whole.
 
 use crate::failure::INTERRUPTED;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler for Ctrl-C (and SIGTERM, SIGHUP) and returns the flag that it sets.
 ///
-/// The second time it ends the program at once, which may be waiting for input that never comes.
+/// The second signal ends the program at once, because it may be waiting for input that never comes.
 ///
 /// Where no handler can be installed the signal keeps its default effect, which leaves no half-written file either:
 /// files only get their name once they are complete.

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let cli = match args::parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to stdout with status 0, mistakes to stderr with status 2; a closed pipe is no news.
+            // Help and version go to stdout with status 0, mistakes to stderr with status 2; a closed pipe is ignored.
             if !error.use_stderr() {
                 let _ = error.print();
                 return ExitCode::from(failure::SUCCESS);
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            // A closed stderr is no reason to panic; the status still tells.
+            // A closed stderr is no reason to panic; the status is still set.
             let _ = writeln!(std::io::stderr(), "{failure}");
             ExitCode::from(failure.status())
         }

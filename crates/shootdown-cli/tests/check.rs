@@ -1,4 +1,4 @@
-//! `shootdown check`: what it prints, its exit status, and counterexamples that can be told again.
+//! `shootdown check`: its output, its exit status, and counterexamples that can be replayed.
 
 use std::process::{Command, Output};
 

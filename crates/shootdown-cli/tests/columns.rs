@@ -1,7 +1,7 @@
 //! Every command at 60, 80 and 120 columns: no line of text for people is longer than the terminal, and nothing is cut.
 //!
 //! `record` records a folder that behaves as the kernel's trace file system does. Runs of `qemu` need a built kernel:
-//! its tables are measured beside the command, its help here.
+//! its tables are tested beside the command, its help here.
 
 #[cfg(target_os = "linux")]
 #[path = "record/kernel.rs"]
@@ -26,7 +26,7 @@ fn shootdown(columns: usize, words: &str, folder: &Path) -> Output {
         .unwrap()
 }
 
-/// The text that a command prints, after a look at its width. A single word may be longer than the terminal.
+/// The text that a command prints, after a check of its width. A single word may be longer than the terminal.
 fn measured(columns: usize, words: &str, folder: &Path) -> String {
     let output = shootdown(columns, words, folder);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -107,7 +107,7 @@ fn what_is_printed_of_a_recording_as_it_is_made_fits_the_terminal() {
     }
 }
 
-/// No line of the help ends before it has to, as one that is broken by hand and then again does. Examples are left out.
+/// No line of the help ends early, as text that was broken by hand and then again does. Examples are left out.
 fn is_wrapped_once(columns: usize, words: &str, help: &str) {
     let (text, rest) = help.split_once("Examples:\n").unwrap_or((help, ""));
     let after_examples = rest.lines().skip_while(|line| !line.is_empty());

@@ -1,4 +1,4 @@
-//! `evidence --rows`: a user's own published rows beside simulated ones, and mistakes in them, each with its place.
+//! `evidence --rows`: a user's own published rows beside simulated ones, and errors in them, each with its place.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -87,7 +87,7 @@ fn json_and_page_are_of_the_file_too_and_say_how_to_repeat_it() {
     assert!(!page.contains("Shape of E1"), "of curves that were not run");
 }
 
-/// No cost of an interrupt makes two threads drop a page in ten nanoseconds.
+/// No cost of an interrupt lets two threads drop a page in ten nanoseconds.
 #[test]
 fn a_rate_that_ideal_does_not_reach_fails_the_verdict_by_name() {
     let folder = folder(&ROW.replace("9000", "10"));

@@ -1,4 +1,4 @@
-//! What `explain` prints is consistent: each decision follows from the costs in its own sentence.
+//! The output of `explain` is consistent: each decision follows from the costs in its own sentence.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ fn explained(machine: &str, threads: usize) -> Vec<String> {
     paragraphs
 }
 
-/// The number or time in ns between `before` and whatever ends it.
+/// The number or time in ns between `before` and the end of the number.
 fn after(text: &str, before: &str) -> f64 {
     let (_, rest) = text
         .split_once(before)
@@ -50,7 +50,7 @@ fn after(text: &str, before: &str) -> f64 {
         }
 }
 
-/// Whether `one` exceeds `other` by more than the margin, as far as three digits tell.
+/// Whether `one` exceeds `other` by more than the margin, within three digits.
 fn exceeds(one: f64, other: f64, margin: f64) -> bool {
     one * 1.006 > other * (1.0 + margin) - 1.0
 }
@@ -73,7 +73,7 @@ fn threshold_follows(sentence: &str) {
     assert!(follows, "{broadcast} and {interrupts}: {sentence}");
 }
 
-/// The kind of decision that the line tells, after a check of its numbers.
+/// The kind of decision in the line, after a check of its numbers.
 fn decision(line: &str) -> &'static str {
     if line.contains("asks for a system-wide tag") {
         let (without, with) = (after(line, "expected to cost "), after(line, "without one, "));

@@ -1,4 +1,4 @@
-//! Recordings of other tools and of other kinds, as who brings them sees it.
+//! Recordings of other tools and of other kinds, from a user's point of view.
 
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -159,14 +159,14 @@ fn packed_recordings_are_read_as_what_is_in_them() {
             "{name}"
         );
         assert_eq!(found["output"], name.split('.').next().unwrap().to_owned() + ".parquet");
-        // Cut off: used up to there, or refused in a line.
+        // Cut off: used up to there, or refused with one line.
         std::fs::write(folder.path().join(name), &bytes[..bytes.len() / 2]).unwrap();
         let output = shootdown(folder.path(), &["import", name, "-o", "cut.parquet", "--force"]);
         decent(&output, name);
     }
 }
 
-/// Neither a panic nor more than a line of error.
+/// Neither a panic nor more than one line of error.
 fn decent(output: &Output, what: &str) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!said.contains("panicked"), "{what}: {said}");
@@ -177,7 +177,7 @@ fn decent(output: &Output, what: &str) {
     }
 }
 
-/// Numbers in a sequence that is the same every time.
+/// Numbers in a fixed sequence.
 struct Numbers(u64);
 
 impl Numbers {
@@ -190,7 +190,7 @@ impl Numbers {
     }
 }
 
-/// A recording, spoilt in one of several ways.
+/// A recording, damaged in one of several ways.
 fn spoilt(text: &[u8], way: usize, numbers: &mut Numbers) -> Vec<u8> {
     let mut bytes = text.to_vec();
     match way {

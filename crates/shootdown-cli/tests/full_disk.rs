@@ -1,10 +1,10 @@
-//! A disk that is full costs the file, never the results: they are printed first, and the message names the file.
+//! A full disk loses the file, never the results: they are printed first, and the message names the file.
 #![cfg(unix)]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs the program where a file can hold so many blocks of 512 bytes; pipes take everything. As root or not, on any
+/// Runs the program where a file can hold this many blocks of 512 bytes; pipes are unlimited. As root or not, on any
 /// file system.
 fn on_a_full_disk(blocks: u32, folder: &Path, args: &[&str]) -> Output {
     Command::new("sh")
@@ -25,7 +25,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Its table is printed whole, the file is not there, and one line on stderr says why. Returns both.
+/// Its table is printed whole, the file does not exist, and one line on stderr says why. Returns both.
 fn costs_the_file_only(args: &[&str], file: &str, printed: &str) -> (String, String) {
     with_room_for(0, args, file, printed)
 }
@@ -93,7 +93,7 @@ fn pages_of_published_rows_and_of_replays() {
     assert!(stdout.contains("stale translations in"), "{stdout}");
 }
 
-/// A kernel that needs no building, in a QEMU that prints what one prints.
+/// A kernel that needs no building, in a QEMU that prints a kernel's output.
 #[test]
 fn runs_of_the_bare_metal_kernel() {
     use std::os::unix::fs::PermissionsExt;
@@ -168,7 +168,7 @@ fn the_runs_of_a_sweep() {
         &["--designs", "ipi", "-o", "s.csv"],
     ]
     .concat();
-    // The journal begins, and then cannot take the run.
+    // The journal begins, and then has no space for the run.
     let (_, stderr) = with_room_for(1, &sweep, "s.csv", "ipi");
     assert!(
         stderr.contains("s.csv.journal: ") && stderr.contains("runs go on"),

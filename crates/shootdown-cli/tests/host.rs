@@ -1,5 +1,4 @@
-//! `shootdown host` and `shootdown calibrate` as their user sees them, on whatever machine this is. No rate is
-//! expected.
+//! `shootdown host` and `shootdown calibrate` from a user's point of view, on any machine. No rate is expected.
 #![cfg(target_os = "linux")]
 
 mod valid;
@@ -60,7 +59,7 @@ fn measured_runs_have_the_form_of_simulated_ones() {
 fn a_process_that_is_confined_to_one_cpu_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
     let cpu = shootdown_linux::cpus::allowed().unwrap()[0].to_string();
-    // Elsewhere there may be no `taskset`; then the test itself confines what it starts.
+    // Elsewhere there may be no `taskset`; then the test itself sets the affinity of its children.
     let mut command = Command::new(env!("CARGO_BIN_EXE_shootdown"));
     command
         .current_dir(folder.path())

@@ -1,4 +1,4 @@
-//! `shootdown import` as its user sees it.
+//! `shootdown import` from a user's point of view.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -1,5 +1,5 @@
-//! Long commands as their user sees them: what is left is said within seconds, also where stderr is no terminal, and
-//! Ctrl-C costs only what is not complete.
+//! Long commands from a user's point of view: the remaining work is reported within seconds, also where stderr is no
+//! terminal, and Ctrl-C loses only incomplete runs.
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Until the first line about what is left; it comes after four seconds, and the machine may be busy.
+/// Time until the first progress line; it comes after four seconds, and the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn start(arguments: &str, folder: &Path) -> Child {
@@ -27,14 +27,14 @@ fn interrupt(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
-/// What was printed on both, and the exit status.
+/// The output on both, and the exit status.
 struct Ended {
     stdout: String,
     stderr: String,
     status: Option<i32>,
 }
 
-/// Interrupts the command once `until` finds the line on stderr that it waits for, and waits for its end.
+/// Interrupts the command once `until` finds its line on stderr, and waits for its end.
 fn interrupted(arguments: &str, folder: &Path, until: impl Fn(&str) -> bool) -> Ended {
     let mut child = start(arguments, folder);
     let begun = Instant::now();
@@ -59,7 +59,7 @@ fn interrupted(arguments: &str, folder: &Path, until: impl Fn(&str) -> bool) -> 
     }
 }
 
-/// A line about what is left, of which so many parts are done.
+/// A progress line, with this many parts done.
 fn has_done(line: &str, least: usize) -> bool {
     let done = line.split(' ').next().and_then(|count| count.parse::<usize>().ok());
     line.contains(" left") && done.is_some_and(|done| done >= least)
@@ -69,7 +69,7 @@ fn has_done(line: &str, least: usize) -> bool {
 const LONG: &str = "compare tlb_flush2 --designs ipi,broadcast --threads 1,2,72 --jobs 2";
 
 /// Interrupts the long command with `output` once two of its runs are done. Lines come every ten seconds, so a run may
-/// be over before the one that says so: then a longer one is tried.
+/// be over before the line that reports it: then a longer one is tried.
 fn interrupted_after_two(output: &str, folder: &Path) -> Ended {
     let lengths = [400, 1600, 6400].map(|ms| format!("{LONG} --virtual-ms {ms} {output}"));
     let mut ends = lengths.iter().map(|arguments| {
@@ -122,7 +122,7 @@ fn json_of_an_interrupted_command_is_whole_and_says_how_much_is_missing() {
     assert!(runs >= 2 && runs as u64 + missing == 6, "{runs} and {missing}");
 }
 
-/// Interrupts a command, that takes minutes, as soon as it says what is left, and has done so many parts.
+/// Interrupts a command that takes minutes as soon as it reports this many parts done.
 fn after_estimate(arguments: &str, done: usize) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let row = |threads: u32| {
@@ -224,7 +224,7 @@ fn a_replay_can_be_interrupted_while_it_reads_and_runs() {
 #[test]
 fn a_second_interrupt_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    // Nothing looks at the flag while a recording is waited for.
+    // The flag is not polled while a recording is waited for.
     let mut child = start("import - -o r.parquet", folder.path());
     let _open = child.stdin.take();
     std::thread::sleep(Duration::from_millis(300));

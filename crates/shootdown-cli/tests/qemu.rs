@@ -1,11 +1,12 @@
-//! `shootdown qemu` as its user meets it where something is missing. Runs of the kernel are `cargo xtask kernel`'s.
+//! `shootdown qemu` from a user's point of view where a requirement is missing. `cargo xtask kernel` tests runs of the
+//! kernel.
 
 use std::process::{Command, Output};
 
 fn shootdown(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_shootdown"))
         .args(arguments)
-        // Nothing can be found there.
+        // An empty search path.
         .env("PATH", "/nowhere")
         .output()
         .unwrap()

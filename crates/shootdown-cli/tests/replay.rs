@@ -1,4 +1,4 @@
-//! `shootdown replay` as its user sees it, on the first moments of real recordings.
+//! `shootdown replay` from a user's point of view, on the first moments of real recordings.
 
 use serde_json::Value;
 use std::path::Path;
@@ -22,8 +22,8 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What Linux did with the requests is withheld from the replay and predicted by it. These are the first 1500 lines of
-/// each recording, before which nothing is known of the CPUs: whole recordings come closer.
+/// Linux's handling of the requests is withheld from the replay, which predicts it. These are the first 1500 lines of
+/// each recording, before which the state of the CPUs is unknown: whole recordings come closer.
 #[test]
 fn the_kernels_doing_is_predicted_from_what_was_asked_for() {
     for name in ["cc_make_j2", "cargo_build_sys", "go_gc", "java_zgc"] {
@@ -78,7 +78,7 @@ fn scaling_multiplies_what_is_asked_for_and_shared_spaces_what_is_sent() {
         assert_eq!(number(more, "flushes"), 4 * number(&one, "flushes"));
     }
     assert_eq!(number(&spread, "flushes"), number(&one, "flushes"));
-    // Copies are strangers to each other; the threads of one space interrupt one another.
+    // Copies do not share a space; the threads of one space interrupt one another.
     assert!(number(&copies, "interrupts_sent") < 6 * number(&one, "interrupts_sent"));
     assert!(number(&threads, "interrupts_sent") > 8 * number(&one, "interrupts_sent"));
     assert!(
@@ -125,7 +125,7 @@ fn mistakes_name_the_place_and_the_remedy() {
     }
 }
 
-/// What the kernel lost is missing from every number, and each says so.
+/// Events that the kernel lost are missing from every number, and each says so.
 #[test]
 fn lost_events_are_carried_into_every_result() {
     let folder = tempfile::tempdir().unwrap();
@@ -143,8 +143,8 @@ fn lost_events_are_carried_into_every_result() {
     );
 }
 
-/// Two recordings from beginning to end are predicted within 3 % of the requests that were queued. Of the first lines
-/// of four, what is missing are requests to CPUs on which the recording had not shown the process.
+/// Two recordings from beginning to end are predicted within 3 % of the queued requests. In the first lines of four,
+/// the missing ones are requests to CPUs on which the recording had not shown the process.
 #[test]
 fn the_fit_is_printed_unasked() {
     for (name, error, missing) in [

@@ -1,6 +1,5 @@
-//! What commands print with `--json` is what `shootdown schema` says: every command that runs anywhere, for a moment.
-//! `record`, `host` and `calibrate` are held to their schemas in their own tests, `qemu` where a line of the kernel is
-//! read.
+//! The `--json` output of commands matches `shootdown schema`: every command that runs anywhere, for a moment.
+//! `record`, `host` and `calibrate` are checked in their own tests, `qemu` where a line of the kernel is read.
 
 mod valid;
 

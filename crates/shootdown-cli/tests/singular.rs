@@ -1,9 +1,9 @@
-//! One of a thing is written in the singular, in whatever a command prints.
+//! A count of one is printed in the singular, in the output of every command.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What is counted in tables and messages.
+/// The nouns that are counted in tables and messages.
 const NOUNS: [&str; 30] = [
     "threads",
     "runs",
@@ -48,7 +48,7 @@ fn said(folder: &Path, arguments: &str) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// Where `text` has the plural of one thing.
+/// Places where `text` has the plural after one.
 fn plurals(text: &str) -> Vec<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     // A heading ends in a colon.

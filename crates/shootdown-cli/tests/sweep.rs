@@ -1,5 +1,4 @@
-//! Sweeps on the real simulator: killed and resumed, spread over shards as batch systems do it, and refused when they
-//! make no sense.
+//! Sweeps on the real simulator: killed and resumed, spread over shards as by batch systems, and refused when invalid.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -48,7 +47,7 @@ fn example(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Starts a sweep with enough runs to be in the middle of, and waits until its journal has some.
+/// Starts a sweep with enough runs to be interrupted, and waits until its journal has some.
 #[cfg(unix)]
 fn started(folder: &Path, args: &[&str]) -> (std::process::Child, PathBuf) {
     let mut child = shootdown(folder)
@@ -59,7 +58,7 @@ fn started(folder: &Path, args: &[&str]) -> (std::process::Child, PathBuf) {
         .unwrap();
     let journal = folder.join("s.csv.journal");
     let lines = || std::fs::read(&journal).map_or(0, |bytes| bytes.iter().filter(|&&byte| byte == b'\n').count());
-    // The header and three runs; the patience is for a busy host.
+    // The header and three runs; the timeout is for a busy host.
     for _ in 0..6000 {
         if lines() >= 4 {
             return (child, journal);
@@ -100,7 +99,7 @@ fn a_killed_sweep_keeps_what_it_had() {
     let whole = kept.matches('\n').count() - 1;
     let seconds = |line: &str| -> String {
         let rest = line.split("[\"host_time_ns\",").nth(1).unwrap();
-        // As the table writes it: without a fraction of nothing.
+        // As the table prints it: without a zero fraction.
         let time: f64 = rest[..rest.find(']').unwrap()].parse().unwrap();
         time.to_string()
     };
@@ -114,7 +113,7 @@ fn a_killed_sweep_keeps_what_it_had() {
         "{told}"
     );
     assert_eq!(names(folder.path()), ["s.csv"]);
-    // Host time differs from run to run, so a run made again would show.
+    // Host time differs from run to run, so a repeated run would show.
     let results = std::fs::read_to_string(folder.path().join("s.csv")).unwrap();
     for seconds in kept {
         assert!(results.contains(&seconds), "{seconds} is gone:\n{results}");
@@ -138,7 +137,7 @@ fn ctrl_c_leaves_the_journal_and_says_how_to_go_on() {
     assert_eq!(names(folder.path()), ["s.csv.journal"]);
 }
 
-/// Rows of JSON without what differs from run to run.
+/// Rows of JSON without the fields that differ from run to run.
 fn rows(json: &str) -> Vec<serde_json::Value> {
     let mut document: serde_json::Value = serde_json::from_str(json).unwrap();
     let rows = document["runs"].as_array_mut().unwrap();
@@ -192,7 +191,7 @@ fn the_slurm_script_runs_shards_that_merge_to_the_sweep() {
     assert!(!unset.status.success() && text(&unset.stderr).contains("submit with sbatch --array"));
 }
 
-/// Runs only where Ray is: `cargo test -- --ignored`, with PYTHON naming an interpreter that has it.
+/// Runs only where Ray is installed: `cargo test -- --ignored`, with PYTHON naming an interpreter that has it.
 #[test]
 #[ignore = "needs Ray (pip install ray); set PYTHON to an interpreter that has it"]
 fn the_ray_script_runs_shards_that_merge_to_the_sweep() {

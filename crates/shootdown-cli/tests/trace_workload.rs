@@ -1,4 +1,5 @@
-//! `compare trace:FILE` as its user sees it: the same table, the same JSON as for every workload, what `replay` finds.
+//! `compare trace:FILE` from a user's point of view: the same table, the same JSON as for every workload, the results
+//! of `replay`.
 
 use serde_json::Value;
 use std::path::Path;
@@ -93,7 +94,7 @@ fn printed(arguments: &[&str]) -> String {
     text
 }
 
-/// Words of a text, however its lines are broken.
+/// Words of a text, regardless of its line breaks.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -118,7 +119,7 @@ fn what_the_recording_can_tell_is_said_as_replay_says_it() {
     }
 }
 
-/// The rate is the recording's under every design: what differs is CPU time and how long a shootdown takes.
+/// The rate is the same under every design: CPU time and the duration of a shootdown differ.
 #[test]
 fn costs_are_compared_and_never_the_rate_of_the_recording() {
     let workload = format!("trace:{}", recording("go_gc.txt.gz"));
@@ -236,7 +237,7 @@ fn mistakes_name_the_place_and_the_remedy() {
     }
 }
 
-/// A packed text that was cut off is used up to there, and says so; a Parquet file is whole or refused.
+/// A compressed text that was cut off is used up to there, and says so; a Parquet file is whole or refused.
 #[test]
 fn a_recording_that_breaks_off_is_used_up_to_there_or_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,7 +277,7 @@ fn a_recording_that_breaks_off_is_used_up_to_there_or_refused() {
     }
 }
 
-/// What the kernel lost is missing from every number.
+/// Events that the kernel lost are missing from every number.
 #[test]
 fn lost_events_are_carried_into_every_result() {
     let folder = tempfile::tempdir().unwrap();

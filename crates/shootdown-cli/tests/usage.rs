@@ -1,5 +1,5 @@
 //! Mistakes on the command line: each gets one clear line on stderr, nothing on stdout, and status 2. None of these
-//! runs anything, but the last, which is about a default.
+//! runs anything, except the last, which is about a default.
 
 use std::process::{Command, Output, Stdio};
 

@@ -1,4 +1,4 @@
-//! Horizontal bars, one per design: what stands in place of a line where there is only one thread count.
+//! Horizontal bars, one per design, in place of lines when there is only one thread count.
 
 use crate::print::page::escape;
 use crate::print::style::{self, Tone};
@@ -6,13 +6,13 @@ use crate::print::style::{self, Tone};
 /// One bar.
 #[derive(Debug, Clone)]
 pub struct Bar<'a> {
-    /// What it is of.
+    /// Its label.
     pub name: &'a str,
     /// Its colour.
     pub tone: Tone,
-    /// Its length; nothing is drawn for what is not a number.
+    /// Its length; a value that is not a number is not drawn.
     pub value: f64,
-    /// The value as it is written beside it.
+    /// The value as printed beside it.
     pub shown: String,
     /// A published value, as a hollow marker.
     pub published: Option<f64>,
@@ -23,8 +23,7 @@ const NAMES: f64 = 150.0;
 const VALUES: f64 = 80.0;
 const ROW: f64 = 26.0;
 
-/// Bars from 0 up, in the order given. However many there are, they are shown at a size at which the names can be read
-/// and all of their length is in sight.
+/// Bars from 0 up, in the order given. For any number of bars, the names stay readable and each bar is fully visible.
 pub fn draw(bars: &[Bar]) -> String {
     let values = bars.iter().flat_map(|bar| [Some(bar.value), bar.published]).flatten();
     let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);

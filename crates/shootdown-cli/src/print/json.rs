@@ -1,4 +1,4 @@
-//! JSON as programs read it.
+//! JSON output for programs.
 
 use serde::Serialize;
 
@@ -10,12 +10,12 @@ pub fn pretty(value: &impl Serialize) -> String {
     text
 }
 
-/// Whether a count of what is missing has no place in a document.
+/// Whether a count of missing runs is omitted from a document.
 pub(crate) fn is_none(missing: &usize) -> bool {
     *missing == 0
 }
 
-/// Every key of a document is explained for those who write programs.
+/// Every key of a document is explained in the book.
 #[cfg(test)]
 pub(crate) fn assert_explained(document: &str) {
     fn keys(value: &serde_json::Value, found: &mut Vec<String>) {

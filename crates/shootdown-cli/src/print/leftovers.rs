@@ -1,8 +1,8 @@
-//! Temporary files: their names, and removing those of processes that were killed.
+//! Temporary files: their names, and the removal of those of killed processes.
 //!
-//! A name holds the number of the process, `.shootdown-PID-` with random letters and `.tmp`, and the process holds a
-//! lock on the file, which is seen from other PID namespaces too. What no living process has made or locks is removed
-//! by the next command that writes into the folder.
+//! A name contains the number of the process: `.shootdown-PID-`, random letters and `.tmp`. The process holds a lock on
+//! the file, which is visible from other PID namespaces too. A file without a living process or a lock is removed by
+//! the next command that writes into the folder.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,13 +11,12 @@ pub(super) const SUFFIX: &str = ".tmp";
 
 const NAME: &str = ".shootdown-";
 
-/// What names of temporary files of this process begin with.
+/// Prefix of the names of this process's temporary files.
 pub(super) fn prefix() -> String {
     format!("{NAME}{}-", std::process::id())
 }
 
-/// Removes temporary files in `folder` whose process has ended. What cannot be removed stays: that is no reason not to
-/// go on.
+/// Removes temporary files in `folder` whose process has ended. Errors are ignored.
 pub(super) fn remove(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -51,7 +50,7 @@ pub(super) fn lock(_file: &File) -> bool {
 fn is_alive(process: i32) -> bool {
     use rustix::io::Errno;
     use rustix::process::{Pid, test_kill_process};
-    // A process of another user may not be signalled, but it is there.
+    // A process of another user may not be signalled, but it exists.
     Pid::from_raw(process).is_none_or(|process| test_kill_process(process) != Err(Errno::SRCH))
 }
 

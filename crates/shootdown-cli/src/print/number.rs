@@ -1,8 +1,8 @@
-//! How numbers are written for people: thousands with k, percentages, grouped counts.
+//! Formats numbers for people: thousands with k, percentages, grouped counts.
 
 pub use shootdown_sim::numeral::written;
 
-/// What stands where a number is unknown.
+/// Stands for an unknown number.
 pub const UNKNOWN: &str = "–";
 
 /// A number of threads with its unit: `1 thread`, `16 threads`.
@@ -49,7 +49,7 @@ pub fn percent(fraction: f64) -> String {
     format!("{:.1}%", clean(fraction * 100.0, 0.05))
 }
 
-/// A count per operation: two decimals, `0` only when it is exactly none.
+/// A count per operation: two decimals, `0` only for exactly zero.
 pub fn per_operation(count: f64) -> String {
     if !count.is_finite() {
         UNKNOWN.to_string()
@@ -94,7 +94,7 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
-/// A count and what is counted: `1 thread`, `12,345 threads`.
+/// A count with its unit: `1 thread`, `12,345 threads`.
 pub fn counted<N: TryInto<u64>>(number: N, noun: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     let ending = if number == 1 { "" } else { "s" };

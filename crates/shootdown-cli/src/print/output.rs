@@ -1,4 +1,4 @@
-//! What commands print on stdout and stderr, and in which order results are printed and written.
+//! Output on stdout and stderr, and the order in which results are printed and written.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::AtomicBool;
@@ -39,8 +39,8 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints what was complete when Ctrl-C came and, for people, how many of so many `parts` are missing; what is
-/// returned ends the command.
+/// Prints the results that were complete at Ctrl-C and, for people, how many of the `parts` are missing; the returned
+/// failure ends the command.
 pub fn partial(document: bool, text: &str, missing: usize, of: usize, parts: &str) -> Failure {
     let missing = format!("{missing} of {of} {parts} did not end and are missing above");
     let printed = match document {
@@ -53,7 +53,7 @@ pub fn partial(document: bool, text: &str, missing: usize, of: usize, parts: &st
     }
 }
 
-/// Says something that is no result, on stderr; nobody listening is no error.
+/// Prints a message that is not a result on stderr; a closed stderr is ignored.
 pub fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
@@ -61,7 +61,7 @@ pub fn note(line: &str) {
 /// Prints `text`, then writes `content` to the file, if there is one, and names the file in a last line `LABEL: PATH`;
 /// without a label the text is a document for programs.
 ///
-/// The file comes last, so that a full disk costs the file and not the results. It is written also when stdout fails.
+/// The file comes last, so that a full disk loses the file and not the results. It is written even if stdout fails.
 ///
 /// # Errors
 /// As [`print`] and [`Destination::write`].

@@ -1,7 +1,6 @@
-//! What every page begins and ends with: the head, the style sheet, the switch between light and dark, and text made
-//! safe.
+//! The frame of every page: the head, the style sheet, the switch between light and dark, and escaped text.
 //!
-//! Pages are written as well-formed XML, so that a test can parse them, and ask for nothing from elsewhere.
+//! Pages are written as well-formed XML, so that a test can parse them, and load nothing from elsewhere.
 
 use crate::print::style;
 
@@ -20,7 +19,7 @@ const SWITCH: &str = "\
 </script>
 ";
 
-/// A whole page. `title` is text; `style` and `body` are written as they are.
+/// A whole page. `title` is text; `style` and `body` are inserted unchanged.
 pub fn render(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -32,8 +31,7 @@ pub fn render(title: &str, style: &str, body: &str) -> String {
     )
 }
 
-/// Text as it stands in HTML, in elements and in quoted attributes. Control characters, which XML cannot hold, are
-/// dropped.
+/// Text escaped for HTML, in elements and in quoted attributes. Control characters, which XML cannot hold, are dropped.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -50,13 +48,13 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// [`escape`]d text in which what stands between backticks is code.
+/// [`escape`]d text in which text between backticks is code.
 pub fn prose(text: &str) -> String {
     let mut html = String::new();
     let parts: Vec<&str> = text.split('`').collect();
     for (index, part) in parts.iter().enumerate() {
         let part_html = escape(part);
-        // A mark without its other half is text.
+        // An unpaired mark is text.
         match index % 2 {
             1 if index + 1 < parts.len() => html.push_str(&format!("<code>{part_html}</code>")),
             1 => html.push_str(&format!("`{part_html}")),
@@ -75,7 +73,7 @@ pub fn capitalized(word: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Parses a page and checks what holds for all of them: well-formed, one switch, nothing from elsewhere.
+/// Parses a page and checks the common properties: well-formed, one switch, nothing from elsewhere.
 #[cfg(test)]
 pub fn checked(page: &str) -> roxmltree::Document<'_> {
     let options = roxmltree::ParsingOptions {

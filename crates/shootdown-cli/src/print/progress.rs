@@ -1,5 +1,5 @@
-//! How far a command is, on stderr: a bar where that is a terminal; elsewhere a line within five seconds, and further
-//! ones every ten.
+//! Progress of a command, on stderr: a bar on a terminal; elsewhere a line within five seconds, and further ones every
+//! ten.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,14 +13,14 @@ use super::output;
 /// Steps of the bar.
 const STEPS: f64 = 10_000.0;
 
-/// A bar and what [`State::line`] says, in at most 60 columns.
+/// A bar and the text of [`State::line`], in at most 60 columns.
 const BAR: &str = "{bar:10.cyan/dim} {wide_msg}";
 
-/// The first line where there is no bar, within five seconds of the start.
+/// Time of the first line without a bar, within five seconds of the start.
 const FIRST: Duration = Duration::from_secs(4);
-/// Between further lines.
+/// Interval of further lines.
 const EVERY: Duration = Duration::from_secs(10);
-/// Between changes of what stands beside the bar.
+/// Interval between changes of the text beside the bar.
 const REDRAW: Duration = Duration::from_millis(250);
 
 /// Progress over parts of a command, fed from any host thread. It leaves the terminal when it is dropped.
@@ -28,7 +28,7 @@ const REDRAW: Duration = Duration::from_millis(250);
 pub struct Progress {
     bar: ProgressBar,
     state: Arc<Mutex<State>>,
-    /// Dropped to end the thread that shows how far things are.
+    /// Dropped to end the thread that shows the progress.
     end: Option<Sender<()>>,
     shows: Option<JoinHandle<()>>,
 }
@@ -44,8 +44,8 @@ struct State {
 }
 
 impl Progress {
-    /// Nothing done of these parts, each with a weight in proportion to the time that it may take. `parts` is their
-    /// noun, as in "runs".
+    /// No progress yet on these parts, each with a weight in proportion to its expected time. `parts` is their noun, as
+    /// in "runs".
     pub fn new(parts: &'static str, weights: Vec<f64>) -> Self {
         let bar = ProgressBar::new(STEPS as u64);
         if let Ok(style) = ProgressStyle::with_template(BAR) {
@@ -108,13 +108,13 @@ impl Drop for Progress {
     }
 }
 
-/// A number for people is worth having after a panic elsewhere.
+/// A number for people is still useful after a panic elsewhere.
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
-    /// How much is done, 0 to 1.
+    /// The fraction done, 0 to 1.
     fn fraction(&self) -> f64 {
         let done: f64 = self
             .weights
@@ -126,7 +126,7 @@ impl State {
         if all > 0.0 { done / all } else { 0.0 }
     }
 
-    /// How far things are after `elapsed`, and how long the rest takes if it goes on like this.
+    /// The progress after `elapsed`, and the remaining time at the same rate.
     fn line(&self, elapsed: Duration) -> String {
         let fraction = self.fraction();
         let left = match fraction > 0.0 {

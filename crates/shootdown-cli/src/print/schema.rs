@@ -1,4 +1,4 @@
-//! JSON Schemas of what `--json` prints, made from the types that are printed, and from their comments.
+//! JSON Schemas of the `--json` output, made from its types and their comments.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;

@@ -33,7 +33,7 @@ pub const GRID: Tone = tone(0xE3E6EB, 0x2C323B);
 /// Axes.
 pub const AXIS: Tone = tone(0x9AA1AC, 0x5D6673);
 
-/// Designs by name; the hues are told apart by colour-blind readers too.
+/// Designs by name; colour-blind readers can distinguish the hues too.
 const DESIGNS: &[(&str, Tone)] = &[
     ("ideal", tone(0x8A919C, 0x8F98A5)),
     ("ipi", tone(0xD55E00, 0xF28C46)),
@@ -90,14 +90,14 @@ pub fn design(name: &str) -> Tone {
     })
 }
 
-/// The design that a colour stands for.
+/// The design of a colour.
 pub fn name(tone: Tone) -> Option<&'static str> {
     catalog::designs()
         .map(|entry| entry.name)
         .find(|name| design(name) == tone)
 }
 
-/// How a design's line is dashed: designs of one family alike, so that many can be told apart.
+/// The dash pattern of a design's line: designs of one family share it, so that many can be distinguished.
 fn dashes(name: &str) -> Option<&'static str> {
     if name.starts_with("walk-") {
         Some("9 4")
@@ -148,7 +148,7 @@ pub fn sheet() -> String {
 }
 
 /// Rules that set variables for each scheme: the system's, until the reader chooses the other (`data-theme` of the
-/// root). Paper is light.
+/// root). Printed pages are light.
 pub fn schemes(light: &str, dark: &str) -> String {
     format!(
         ":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n\
@@ -160,7 +160,7 @@ pub fn schemes(light: &str, dark: &str) -> String {
 const LIGHT: &str = "color-scheme:light dark;--page:#FFFFFF;--ink:#1B1F24;--soft:#5B6470;--card:#F6F7F9;--line:#DFE3E8;--good:#1A7F4B;--bad:#B3261E;--shade:#00000038;";
 const DARK: &str = "--page:#14171C;--ink:#E4E8EE;--soft:#9BA5B2;--card:#1C2027;--line:#303742;--good:#4CC38A;--bad:#FF8A80;--shade:#FFFFFF40;";
 
-/// Everything but the colours.
+/// All other rules.
 const PAGE: &str = "\
 :root[data-theme=light]{color-scheme:light}
 :root[data-theme=dark]{color-scheme:dark}

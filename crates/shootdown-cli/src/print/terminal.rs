@@ -1,6 +1,6 @@
-//! What text for people is printed on: how many columns it has, and which tables explain their columns.
+//! The output device of text for people: its number of columns, and which tables explain their columns.
 //!
-//! `main` reads the terminal once ([`install`]). Everything that is printed for people goes through [`fit`], by way of
+//! `main` reads the terminal once ([`install`]). All text for people goes through [`fit`], by way of
 //! [`output::show`](super::output::show), so no line is longer than the terminal, unless a single word is. Documents
 //! for programs (`--json`, CSV) go through [`output::print`](super::output::print), which changes nothing.
 
@@ -9,13 +9,13 @@ use std::sync::OnceLock;
 
 use unicode_width::UnicodeWidthStr;
 
-/// Columns where nothing says how many there are: a pipe, a file.
+/// Columns where the number is unknown: a pipe, a file.
 const USUAL: usize = 80;
-/// A terminal that claims fewer columns is treated as one with so many.
+/// A terminal that reports fewer columns is treated as having this many.
 const FEWEST: usize = 30;
-/// Prose is not wider, on any terminal: longer lines are hard to read.
+/// Widest prose on any terminal: longer lines are hard to read.
 const PROSE: usize = 100;
-/// Columns by which the further lines of a sentence are indented more than its first.
+/// Extra indentation of a sentence's further lines.
 const HANGING: usize = 4;
 
 /// Which tables explain their columns.
@@ -29,7 +29,7 @@ pub enum Legend {
     Always,
 }
 
-/// Where text goes.
+/// Destination of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terminal {
     /// Columns of a line.
@@ -84,7 +84,7 @@ impl Terminal {
     }
 }
 
-/// Columns that text takes.
+/// Columns of a text.
 pub fn width(text: &str) -> usize {
     text.width()
 }
@@ -98,7 +98,7 @@ pub fn fit(text: &str, terminal: Terminal) -> String {
             Some(content) => (content, "\n"),
             None => (line, ""),
         };
-        // What is aligned by hand, as a diagram is, may use the whole terminal.
+        // Manually aligned text, such as a diagram, may use the whole terminal.
         if width(content) <= terminal.columns {
             fitted.push_str(content);
         } else {

@@ -1,4 +1,4 @@
-//! Tables of what shootdowns interrupt: by CPU, by thread, and by the system call that sent them.
+//! Tables of the CPUs and threads that shootdowns interrupt, and of the system calls that sent them.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::number;
 use super::table::{Column, Grid};
 
-/// Rows shown where nobody asked for all.
+/// Default number of rows shown.
 pub const TOP: usize = 8;
 
 /// The tables, each with its title.

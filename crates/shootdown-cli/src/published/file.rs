@@ -1,6 +1,6 @@
-//! Reading a file of published rows: each entry with its line, because a mistake has to be found by whoever made it.
+//! Reads a file of published rows: each entry with its line, so that errors can be located.
 //!
-//! Owns the syntax and what keys go together. Whether a row can be run is asked of the simulator.
+//! Owns the syntax and which keys belong together. The simulator decides whether a row can be run.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::{Beside, Metric, Note, Published, Reference, Tables};
 use crate::runs::plan::Settings;
 
-/// A row as the file has it: exactly one number, or pair of numbers whose quotient counts.
+/// A row of the file: exactly one number, or a pair of numbers whose quotient counts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -44,7 +44,8 @@ struct Row {
 }
 
 impl Row {
-    /// What it may say was measured: the key, the metric, and the number if it is there, in the unit of the metric.
+    /// A measured quantity that a row may have: the key, the metric, and the number if it is present, in the unit of
+    /// the metric.
     fn numbers(&self) -> [(&'static str, Metric, Option<f64>); Metric::ALL.len()] {
         let ratio = |pair: Option<[f64; 2]>| pair.map(|[number, over]| number / over);
         let thousands = |number: Option<f64>| number.map(|number| number * 1e3);
@@ -62,7 +63,7 @@ impl Row {
         ]
     }
 
-    /// The row, if it has exactly one number and what belongs to it.
+    /// The row, if it has exactly one number and the keys that belong to it.
     fn checked(self) -> Result<Published, String> {
         let numbers = self.numbers();
         let mut given = numbers
@@ -136,14 +137,14 @@ struct File {
     note: Vec<Spanned<Note>>,
 }
 
-/// What is wrong, on which line, from 1.
+/// The error and its line, from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Complaint {
     pub(super) line: usize,
     pub(super) what: String,
 }
 
-/// What a file says, with the line of each row and of each design that is run beside.
+/// The content of a file, with the line of each row and of each additional design.
 #[derive(Debug)]
 pub(super) struct Entries {
     pub(super) tables: Tables,
@@ -210,7 +211,7 @@ pub(super) fn parse(text: &str) -> Result<Entries, Complaint> {
 }
 
 impl Entries {
-    /// Checks that the simulator has what every row and every design beside asks for.
+    /// Checks that the simulator supports every row and every additional design.
     pub(super) fn check_runs(&self) -> Result<(), Complaint> {
         let settings = Settings {
             seed: 1,
@@ -234,7 +235,7 @@ impl Entries {
     }
 }
 
-/// A complaint about options of a command line as one about the keys of a row.
+/// An error about command-line options as one about the keys of a row.
 fn as_keys(what: &str) -> String {
     what.replace(", or scale the machine with --cpus", ", or name a larger machine")
         .replace("--threads ", "threads = ")

@@ -15,7 +15,7 @@ use crate::failure::{Failure, unread};
 use crate::runs::plan::Settings;
 use crate::runs::target::Target;
 
-/// What was measured, and the unit that its numbers are in.
+/// The measured quantity, and the unit of its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
     /// Operations per second, all threads together.
@@ -30,9 +30,9 @@ pub enum Metric {
     FlushShare,
     /// Seconds that a given number of operations takes.
     Seconds,
-    /// Time of the same work, over the time it takes in another measurement.
+    /// Time of the same work, divided by that of another measurement.
     TimeRatio,
-    /// Operations per second, over those of another measurement.
+    /// Operations per second, divided by those of another measurement.
     RateRatio,
     /// Nanoseconds that half of the samples of a latency distribution do not exceed.
     P50Ns,
@@ -72,7 +72,7 @@ impl Metric {
     }
 }
 
-/// The measurement that a ratio is over: the same but for these.
+/// The denominator of a ratio: the same measurement except for these.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
@@ -80,7 +80,7 @@ pub struct Reference {
     pub design: String,
     /// Threads.
     pub threads: usize,
-    /// Numbers that were different, where they are not those of the row itself.
+    /// Its settings that differ from those of the row.
     pub set: Option<Vec<String>>,
 }
 
@@ -89,7 +89,7 @@ pub struct Reference {
 pub struct Published {
     /// The table it belongs to (`E1`).
     pub table: String,
-    /// The workload, as this program calls it.
+    /// The workload, by this program's name.
     pub workload: String,
     /// The machine model that stands for the measured machine: a name, in a user's own file also a path.
     pub machine: String,
@@ -99,28 +99,28 @@ pub struct Published {
     pub threads: usize,
     /// Whether each madvise drained the LRU batch under the LRU lock.
     pub lru_drain: bool,
-    /// Numbers of the machine model or the workload that were different in this measurement, as `path=value`.
+    /// Settings of the machine model or the workload that differ in this measurement, as `path=value`.
     pub set: Vec<String>,
-    /// Virtual milliseconds that this row needs, if not the usual window: for what is rare.
+    /// Virtual milliseconds that this row needs, if not the usual window: for rare events.
     pub virtual_ms: Option<f64>,
-    /// What a ratio is over; given for ratios only.
+    /// The denominator of a ratio; for ratios only.
     pub over: Option<Reference>,
     /// Operations of the published program, all threads together; given for [`Metric::Seconds`] only.
     pub operations: Option<f64>,
     /// Name of the latency distribution; given for [`Metric::P50Ns`] and [`Metric::P99Ns`] only.
     pub distribution: Option<String>,
-    /// What was measured.
+    /// The measured quantity.
     pub metric: Metric,
     /// The number, in the unit of `metric`.
     pub value: f64,
     /// Whether machine-model parameters were fitted on this row.
     pub fitted: bool,
-    /// What was measured, in words.
+    /// The measured quantity, in words.
     pub source: String,
 }
 
 impl Published {
-    /// Why this row cannot be run by this program, if so.
+    /// Why this program cannot run the row, if so.
     pub fn not_run(&self) -> Option<String> {
         if catalog::workload(&self.workload).is_none() {
             return Some(format!("there is no workload `{}`", self.workload));
@@ -135,7 +135,7 @@ impl Published {
         None
     }
 
-    /// The measurement that this one's ratio is over, as a row.
+    /// The measurement that is this one's denominator, as a row.
     pub fn reference(&self) -> Option<Published> {
         self.over.as_ref().map(|over| Published {
             design: over.design.clone(),
@@ -145,8 +145,7 @@ impl Published {
         })
     }
 
-    /// Whether it was measured with the workload as `parameters` make it, on a machine that needs no change of its
-    /// model.
+    /// Whether it was measured with the workload's `parameters`, on a machine that needs no change of its model.
     pub fn is_of_workload_with(&self, parameters: &Parameters) -> bool {
         let of_workload = |set: &String| set.starts_with(PARAMETER_PREFIX);
         let same = |own: &Parameters| run::parameters().all(|known| own.get(known) == parameters.get(known));
@@ -174,7 +173,7 @@ impl Published {
     }
 }
 
-/// A design of which nothing is published, run as the first row of a table was and shown under it.
+/// A design without published rates, run as the first row of a table was and shown under it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Beside {
@@ -186,7 +185,7 @@ pub struct Beside {
     pub design: String,
 }
 
-/// What a reader of a table must know.
+/// A note for readers of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Note {
@@ -202,23 +201,23 @@ pub struct Tables {
     /// Every row, in the order of the file.
     pub rows: Vec<Published>,
     /// Every design that is shown beside published ones, as the row that it would be; its `value` is that of the row it
-    /// is modelled on and means nothing.
+    /// is modelled on and has no meaning.
     pub beside: Vec<Published>,
-    /// What must be known of the tables.
+    /// Notes on the tables.
     pub notes: Vec<Note>,
 }
 
-/// Largest file of rows that is read, bytes: a guard against a device or a disk image.
+/// Largest file of rows that is read, bytes: rejects a device or a disk image.
 const MOST_BYTES: u64 = 1 << 20;
 
 impl Tables {
-    /// Those that are part of the program. A test parses them, so a mistake cannot reach a user.
+    /// The embedded rows. A test parses them, so an error cannot reach a user.
     pub fn embedded() -> Self {
         let text = include_str!("../../../../evidence/published.toml");
         file::parse(text).expect("embedded evidence/published.toml").tables
     }
 
-    /// Those of a user's own file, every row of which can be run.
+    /// The rows of a user's own file, all of which can be run.
     ///
     /// # Errors
     /// One line naming the file, the line and the remedy.
@@ -234,7 +233,7 @@ impl Tables {
         }
         let entries = file::parse(&text).and_then(|entries| entries.check_runs().map(|()| entries));
         let entries = entries.map_err(|file::Complaint { line, what }| {
-            // Names come from the file, and may have line breaks in them.
+            // Names come from the file, and may contain line breaks.
             let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
             Failure::Input(format!(
                 "{name}:{line}: {what} (the format: `shootdown evidence --help`)"

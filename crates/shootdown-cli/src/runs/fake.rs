@@ -10,7 +10,7 @@ use crate::runs::plan::{Plan, Settings};
 use crate::runs::queue::{Outcome, Runner};
 use crate::runs::target::Target;
 
-/// A runner that makes results up.
+/// A runner with made-up results.
 #[derive(Default)]
 pub struct Fake<'a> {
     /// Thread counts of the runs, in the order they were started.
@@ -130,7 +130,7 @@ pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
     }
 }
 
-/// The comparison that `plan` would give, with its control run.
+/// The comparison of `plan`, with its control run.
 pub fn comparison(plan: Plan) -> Comparison {
     let outcomes: Vec<Outcome> = plan.specs().iter().map(|spec| Ok(result(spec))).collect();
     let control = plan.control();

@@ -1,4 +1,4 @@
-//! What a comparison will run: the arguments, checked against each other, and the runs they stand for.
+//! The runs of a comparison: the arguments, checked against each other, and their runs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use crate::print::number;
 use crate::runs::recording::workload::{self, Recorded};
 use crate::runs::target::{Target, quoted, with_vm};
 
-/// Most runs per design and thread count, so that a slip of the finger does not fill the memory with results.
+/// Most runs per design and thread count, so that a typing error does not fill the memory with results.
 pub const MOST_RUNS: u64 = 1000;
 /// Most host threads.
 pub const MOST_JOBS: u64 = 1024;
@@ -51,7 +51,7 @@ impl Settings {
     }
 }
 
-/// How many host threads `--jobs` asks for; as many as there are cores where it is not given.
+/// Number of host threads of `--jobs`; default: the number of cores.
 ///
 /// # Errors
 /// One line naming the option and its range.
@@ -65,14 +65,14 @@ pub fn host_threads(jobs: Option<u64>) -> Result<usize, Failure> {
     }
 }
 
-/// What a comparison runs.
+/// The workload of a comparison.
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// Its name on the command line: one of the simulator's, or `trace:FILE`.
     pub name: String,
-    /// One line about it.
+    /// One-line description.
     pub description: String,
-    /// The recording, where it is one.
+    /// The recording, if it is one.
     pub recording: Option<Arc<Recorded>>,
 }
 
@@ -98,9 +98,9 @@ impl From<Entry> for Workload {
 pub struct Plan {
     /// The workload.
     pub workload: Workload,
-    /// The machine; the largest, where it follows the threads.
+    /// The machine; the largest, if it follows the threads.
     pub target: Target,
-    /// The machine of each thread count, where it follows the threads; else empty.
+    /// The machine of each thread count, if it follows the threads; else empty.
     pub followers: Vec<(usize, Target)>,
     /// The designs, each once, in the order given.
     pub designs: Vec<Entry>,
@@ -110,17 +110,17 @@ pub struct Plan {
     pub settings: Settings,
     /// Whether each madvise drains the LRU batch.
     pub lru_drain: bool,
-    /// Whether the story of the control is printed although it was caught.
+    /// Whether the control's history is printed although it was caught.
     pub verbose: bool,
-    /// What designs are compared by; both where nothing was said.
+    /// The metric of the comparison; both by default.
     pub metric: Option<Metric>,
 }
 
 impl Plan {
-    /// Checks the arguments against each other and with the simulator, whose words a mistake is told in.
+    /// Checks the arguments against each other and with the simulator, whose error messages are used.
     ///
     /// # Errors
-    /// One line naming what is wrong and what would be right; Ctrl-C while a recording is read.
+    /// One line with the error and a correct form; Ctrl-C while a recording is read.
     pub fn new(args: &CompareArgs, stop: &AtomicBool) -> Result<Self, Failure> {
         let settings = Settings::new(&args.run, args.runs)?;
         let target = Target::new(&args.on, args.cpus, &with_vm(args.vm, &args.set))?;
@@ -143,7 +143,7 @@ impl Plan {
         let mut followers = Vec::new();
         if args.cpus_follow_threads {
             for &count in &counts {
-                // No threads is told as such below.
+                // No threads is reported as such below.
                 let target = Target::new(&args.on, Some(count.max(1) as u64), &args.set)?;
                 followers.push((count, target));
             }
@@ -201,7 +201,7 @@ impl Plan {
         })
     }
 
-    /// Whether designs are compared by `metric`. The rate of a recording is the recording's, whatever the design.
+    /// Whether designs are compared by `metric`. The rate of a recording is the same under every design.
     pub fn shows(&self, metric: Metric) -> bool {
         match self.workload.recording {
             Some(_) => metric == Metric::Time,
@@ -305,7 +305,7 @@ fn followed(followers: &[(usize, Target)], threads: usize) -> Option<&Target> {
     of_threads.next().map(|(_, target)| target)
 }
 
-/// Thread counts when none are given: `least`, twice, four times that, .. and as many as `cpus` CPUs have room for.
+/// Default thread counts: `least`, twice, four times that, .. and as many as `cpus` CPUs have room for.
 pub fn default_threads(least: usize, cpus: usize) -> Vec<usize> {
     let most = (cpus / least).max(1) * least;
     let mut counts: Vec<usize> = std::iter::successors(Some(least), |count| Some(count * 2))

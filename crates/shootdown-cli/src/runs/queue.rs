@@ -13,7 +13,7 @@ use shootdown_sim::run::{RunResult, RunSpec};
 use crate::failure::Failure;
 use crate::print::progress::Progress;
 
-/// Something that can carry out a run: the simulator, or a stand-in in tests.
+/// Runs specifications: the simulator, or a stand-in in tests.
 pub trait Runner: Sync {
     /// Runs `spec`; `progress` takes the fraction done and returns `false` to abandon the run.
     ///
@@ -32,10 +32,10 @@ impl Runner for Simulator {
     }
 }
 
-/// How a run ended: a result, or why there is none (a simulated kernel that hangs, above all).
+/// How a run ended: a result, or why there is none (usually a simulated kernel that hangs).
 pub type Outcome = Result<RunResult, String>;
 
-/// What came of runs that Ctrl-C may have kept from ending.
+/// The outcomes of runs, some of which Ctrl-C may have ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ran {
     /// In the order of the specifications; none of a run that did not end.
@@ -43,7 +43,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// How many runs did not end.
+    /// Number of runs that did not end.
     pub fn missing(&self) -> usize {
         self.outcomes.iter().filter(|outcome| outcome.is_none()).count()
     }
@@ -56,11 +56,11 @@ impl Ran {
     }
 }
 
-/// Runs every specification on up to `jobs` host threads. A run that fails, or panics, does not touch the others. Once
+/// Runs every specification on up to `jobs` host threads. A run that fails, or panics, does not affect the others. Once
 /// `stop` is set the runs still going are abandoned.
 ///
 /// # Errors
-/// [`Failure::Interrupted`] where not one run has ended.
+/// [`Failure::Interrupted`] if no run has ended.
 pub fn run_all(runner: &dyn Runner, specs: &[RunSpec], jobs: usize, stop: &AtomicBool) -> Result<Ran, Failure> {
     let threads: Vec<usize> = specs.iter().map(|spec| spec.threads).collect();
     let outcomes: Vec<OnceLock<Outcome>> = specs.iter().map(|_| OnceLock::new()).collect();
@@ -100,7 +100,7 @@ pub fn run_each(
     let next = AtomicUsize::new(0);
     let failure: OnceLock<Failure> = OnceLock::new();
 
-    // Relaxed throughout: each atomic stands for itself, and outcomes travel through locks.
+    // Relaxed throughout: the atomics are independent, and outcomes travel through locks.
     let stopped = || stop.load(Ordering::Relaxed) || failure.get().is_some();
     let work = || {
         while !stopped() {
@@ -113,7 +113,7 @@ pub fn run_each(
                 abandoned |= stopped();
                 !abandoned
             };
-            // A run owns all that it changes, so nothing half-changed is seen after a panic.
+            // A run owns all state that it changes, so no half-changed state is seen after a panic.
             let run = AssertUnwindSafe(|| runner.run(&spec(index)?, &mut on_progress));
             let outcome = catch_unwind(run).unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))));
             if abandoned {

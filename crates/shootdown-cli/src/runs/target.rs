@@ -12,33 +12,34 @@ use crate::args::VM_PATHS;
 use crate::failure::Failure;
 use crate::print::number::written;
 
-/// A machine model as it was asked for.
+/// A machine model with the changes of the command line.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The model as it was named: a built-in name or a path.
+    /// The model as given: a built-in name or a path.
     pub on: String,
     /// CPUs of the machine, when it was made larger.
     pub cpus: Option<usize>,
-    /// What was replaced, of the model, the workload and the design, by dotted path, in the order given; values as they
-    /// are read back.
+    /// The replaced numbers of the model, the workload and the design, by dotted path, in the order given; values in
+    /// the form that reads back.
     pub set: Vec<(String, String)>,
     /// Those of the workload and of the design.
     pub parameters: Parameters,
-    /// The model that results.
+    /// The resulting model.
     pub machine: Arc<Model>,
-    /// Whether the machine still has the shape in its file, so that measurements of the real one can stand beside it.
+    /// Whether the machine still has the topology of its file, so that measurements of the real one can be shown beside
+    /// it.
     pub as_measured: bool,
 }
 
 impl Target {
-    /// Finds the model `on`, replaces what `set` says in order, then makes the machine large enough for `cpus`.
+    /// Finds the model `on`, applies `set` in order, then makes the machine large enough for `cpus`.
     ///
-    /// The scaling rule is that of [`Model::scaled_to`]: more sockets of the same kind, as many as `cpus` CPUs take, as
-    /// far from each other as two sockets are in the model. It never removes any, so 1,024 CPUs asked of a model with
-    /// 72 per socket are 15 sockets, 1,080 CPUs.
+    /// The scaling rule is that of [`Model::scaled_to`]: as many sockets of the same kind as `cpus` CPUs need, with the
+    /// model's distance between two sockets. It never removes any, so 1,024 CPUs of a model with 72 per socket are 15
+    /// sockets, 1,080 CPUs.
     ///
     /// # Errors
-    /// One line naming the option or the place in the file, what is wrong and what would be right.
+    /// One line with the option or the place in the file, the error and a correct form.
     pub fn new(on: &str, cpus: Option<u64>, set: &[String]) -> Result<Self, Failure> {
         if let Some(remedy) = not_simulated(on) {
             return Err(Failure::Input(format!("--on {on}: is no simulated machine; {remedy}")));
@@ -100,7 +101,7 @@ impl Target {
         })
     }
 
-    /// Which settings of the design change nothing under which of `designs`, a sentence each.
+    /// Settings of the design without effect under one of `designs`, a sentence each.
     pub fn without_effect<'a>(&self, designs: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         designs
             .into_iter()
@@ -109,7 +110,7 @@ impl Target {
             .collect()
     }
 
-    /// So many threads as were asked for, or else `most`, or as many as there are CPUs.
+    /// The given number of threads, or else `most`, or the number of CPUs.
     pub fn threads(&self, asked: Option<u64>, most: usize) -> usize {
         match asked {
             Some(asked) => usize::try_from(asked).unwrap_or(usize::MAX),
@@ -117,17 +118,17 @@ impl Target {
         }
     }
 
-    /// The options that name this target on a command line.
+    /// The options that select this target on a command line.
     pub fn options(&self) -> String {
         format!("{}{}", quoted(&self.on), self.changes())
     }
 
-    /// The same but for the number of CPUs.
+    /// The same except for the number of CPUs.
     pub fn options_without_cpus(&self) -> String {
         format!("{}{}", quoted(&self.on), self.sets())
     }
 
-    /// As it is shown, but for the number of CPUs.
+    /// Its displayed name, except for the number of CPUs.
     pub fn without_cpus(&self) -> String {
         format!("{}{}", self.machine.name, self.sets())
     }
@@ -160,7 +161,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// What to do instead where a target is meant that other commands have.
+/// The remedy when a target of another command was given.
 fn not_simulated(on: &str) -> Option<&'static str> {
     match on {
         "linux" => Some("`shootdown host` measures this machine's own kernel"),

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The events that this kernel has, of those that are asked for, with `--faults` all.
+/// The events that this kernel has, of the requested ones, with `--faults` all.
 pub const TRACED: [&str; 3] = ["sched/sched_switch", "tlb/tlb_flush", "exceptions/page_fault_user"];
 
-/// An event that it has, and that nobody asks for.
+/// An event that it has, and that is never requested.
 const OTHER: &str = "sched/sched_waking";
 
-/// What an instance held at its end, by path.
+/// The content of an instance at its end, by path.
 pub type Seen = BTreeMap<String, String>;
 
 pub struct Kernel {
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Kernel {
-    /// A kernel in which `lines` happen as soon as something is recorded.
+    /// A kernel in which `lines` are logged as soon as recording starts.
     pub fn start(lines: String) -> Kernel {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("tracefs");
@@ -79,7 +79,7 @@ impl Kernel {
         names
     }
 
-    /// What is outside of the instances.
+    /// The files outside the instances.
     pub fn outside(&self) -> Seen {
         contents(&self.root())
             .into_iter()
@@ -87,19 +87,19 @@ impl Kernel {
             .collect()
     }
 
-    /// What the instance held when it was switched off.
+    /// The content of the instance when it was switched off.
     pub fn seen_at_the_end(&self) -> Seen {
         self.state.seen.lock().unwrap().clone()
     }
 
-    /// Waits until there is something in the pipe.
+    /// Waits until the pipe has content.
     pub fn wait_until_fed(&self) {
         let begun = Instant::now();
         while !self.state.fed.load(Ordering::Acquire) {
             assert!(begun.elapsed() < Duration::from_secs(60), "nothing was recorded");
             thread::sleep(Duration::from_millis(1));
         }
-        // And until a reader that looks a few times a second has read it.
+        // And until a reader that polls a few times a second has read it.
         thread::sleep(Duration::from_millis(500));
     }
 
@@ -169,7 +169,7 @@ fn populate(instance: &Path) {
         "per_cpu/cpu0/stats",
         "entries: 9\noverrun: 7\ncommit overrun: 0\ndropped events: 8\nread events: 5\n",
     );
-    // Last: whoever waits for it finds the others.
+    // Last: a waiter for it finds the others.
     file("trace_pipe", "");
 }
 
@@ -201,7 +201,7 @@ fn empty(folder: &Path) {
     }
 }
 
-/// So many page faults, a microsecond apart.
+/// That many page faults, a microsecond apart.
 pub fn lines(count: usize) -> String {
     (0..count as u64)
         .map(|index| {
@@ -215,7 +215,7 @@ pub fn lines(count: usize) -> String {
         .collect()
 }
 
-/// An address that no compression makes smaller.
+/// An address that does not compress.
 pub fn address(index: u64) -> u64 {
     index
         .wrapping_add(1)

@@ -177,7 +177,7 @@ fn what_a_killed_recorder_left_is_removed_by_the_next_which_says_so() {
         .filter(|name| name.starts_with("shootdown-"))
         .collect();
     assert_eq!(left.len(), 1);
-    // The kernel removes an instance with all that is in it; an ordinary folder has to be empty.
+    // The kernel removes an instance with all its content; an ordinary folder has to be empty.
     kernel.empty(&left[0]);
     let output = record(&kernel, &["--", "true"]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));

@@ -1,4 +1,4 @@
-//! Holds a document against the schema that the program prints for it.
+//! Validates a document against the schema that the program prints for it.
 
 use std::process::Command;
 
@@ -14,13 +14,13 @@ pub fn schema(command: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("a schema is JSON")
 }
 
-/// `document` is what `command` says that it prints.
+/// Checks `document` against the schema of `command`.
 pub fn assert_valid(command: &str, document: &Value) {
     let mistakes = mistakes(&schema(command), document);
     assert!(mistakes.is_empty(), "{command}: {}", mistakes.join("\n"));
 }
 
-/// What is wrong with the document, each with its place.
+/// The errors of the document, each with its place.
 pub fn mistakes(schema: &Value, document: &Value) -> Vec<String> {
     let validator = jsonschema::draft202012::new(schema).expect("a JSON Schema");
     let errors = validator.iter_errors(document);

@@ -1,4 +1,4 @@
-//! What a file that exists already holds: one of ours may be replaced, anything else only when the user insists.
+//! The content of an existing file: one of this program's may be replaced, any other only with `--force`.
 
 use std::fmt;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `--force`. One for the process, as its command line is.
+/// `--force`. One flag for the process, because its command line is one.
 static FORCE: AtomicBool = AtomicBool::new(false);
 
 /// Lets every file be overwritten from here on: `--force` was given.
@@ -19,7 +19,7 @@ pub fn may_overwrite() -> bool {
     FORCE.load(Ordering::Relaxed)
 }
 
-/// What is written. A file that exists is replaced only when it holds the same.
+/// The kind of output. An existing file is replaced only if it is of the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An HTML page.
@@ -56,12 +56,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Bytes that are looked at, at each end of a file. An image names its files within its first MiB.
+/// Bytes that are examined, at each end of a file. An image names its files within its first MiB.
 const LOOKED_AT: u64 = 1 << 20;
 
 impl Kind {
-    /// Whether nothing is lost when `path` is replaced: it is not there, empty, or of this kind; or `--force` was
-    /// given. What cannot be read is not ours.
+    /// Whether replacing `path` loses nothing: it does not exist, is empty, or is of this kind; or `--force` was given.
+    /// A file that cannot be read is not of this program.
     pub(super) fn may_replace(self, path: &Path) -> bool {
         if may_overwrite() || !path.exists() {
             return true;

@@ -1,4 +1,4 @@
-//! Files that results go to: checked before anything is run, and given their name only once they are complete.
+//! Output files: checked before anything runs, and given their name only once they are complete.
 
 use std::env;
 use std::fs;
@@ -15,7 +15,7 @@ pub use kind::{Kind, allow_overwriting, may_overwrite};
 
 mod kind;
 
-/// File name of the report when none was chosen.
+/// Default file name of the report.
 const DEFAULT_REPORT: &str = "shootdown-report.html";
 
 /// A file that can be written, checked before anything is run.
@@ -28,11 +28,11 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Checks that `path`, given with the option `option`, can be written, and removes what killed runs left beside it.
-    /// A file that is there must be of this kind, or `--force` be given.
+    /// Checks that `path`, given with the option `option`, can be written, and removes the temporary files that killed
+    /// runs left beside it. An existing file must be of this kind, or `--force` be given.
     ///
     /// # Errors
-    /// One line naming the option, the path, and what is in the way.
+    /// One line with the option, the path and the obstacle.
     pub fn new(option: &str, path: &Path, kind: Kind) -> Result<Self, Failure> {
         let fail = |reason: String| Failure::Input(format!("{option} {}: {reason}", path.display()));
         if path == Path::new("-") {
@@ -81,8 +81,8 @@ impl Destination {
         Ok(destination)
     }
 
-    /// As [`new`](Self::new), where `path` must not be that of one of `inputs`: what was read would be lost. An input
-    /// may be any word, also one that names no file.
+    /// As [`new`](Self::new), where `path` must not be one of `inputs`, which would be lost. An input may be any word,
+    /// also one that is no file name.
     ///
     /// # Errors
     /// As [`new`](Self::new), and one line when it is an input.
@@ -98,8 +98,8 @@ impl Destination {
         Self::new(option, path, kind)
     }
 
-    /// The first writable place for a report nobody chose a place for: the build folder of the Cargo workspace around
-    /// the current folder, the current folder, the folder for temporary files.
+    /// The first writable place for a report without a given path: the build folder of the Cargo workspace around the
+    /// current folder, the current folder, the folder for temporary files.
     ///
     /// # Errors
     /// One line when none of them can be written.
@@ -131,7 +131,7 @@ impl Destination {
         &self.path
     }
 
-    /// What is said when it cannot be written.
+    /// The error when it cannot be written.
     pub fn unwritten(&self, why: &str) -> Failure {
         Failure::Output(format!(
             "{} {}: {why}; the file is not written; free some space, or choose another path",
@@ -140,7 +140,7 @@ impl Destination {
         ))
     }
 
-    /// Writes `content` to a temporary file beside the destination, then renames it: nobody ever sees half of it.
+    /// Writes `content` to a temporary file beside the destination, then renames it: no reader ever sees half of it.
     ///
     /// # Errors
     /// One line naming the path; [`Failure::Interrupted`] when `stop` was set before the file was complete.
@@ -151,10 +151,10 @@ impl Destination {
         })
     }
 
-    /// As [`write`](Self::write), with `produce` writing the content bit by bit; returns what it returns.
+    /// As [`write`](Self::write), with `produce` writing the content in pieces; returns its result.
     ///
     /// # Errors
-    /// As [`write`](Self::write), and what `produce` fails with: then there is no file.
+    /// As [`write`](Self::write), and the errors of `produce`: then there is no file.
     pub fn write_by<T>(
         &self,
         stop: &AtomicBool,
@@ -174,7 +174,7 @@ impl Destination {
     /// Lets `look` use a temporary file in the same folder, which is removed afterwards.
     ///
     /// # Errors
-    /// When there can be none, and what `look` fails with.
+    /// When there can be none, and the errors of `look`.
     pub fn try_out<T>(&self, look: impl FnOnce(&mut fs::File) -> io::Result<T>) -> io::Result<T> {
         look(self.temporary()?.as_file_mut())
     }
@@ -198,7 +198,7 @@ impl Destination {
             builder.permissions(fs::Permissions::from_mode(0o666));
         }
         let file = builder.tempfile_in(self.folder())?;
-        // Nobody else has the file yet.
+        // No other process has the file yet.
         leftovers::lock(file.as_file());
         Ok(file)
     }

@@ -1,4 +1,4 @@
-//! Axes of plots: where values stand, where there are labels, and how these are written.
+//! Axes of plots: positions of values, and labels.
 
 use std::ops::Range;
 
@@ -51,7 +51,7 @@ pub fn decade_of_time(exponent: f64) -> String {
     number::short_time(10_f64.powf(exponent))
 }
 
-/// Where a thread count stands on its axis.
+/// Position of a thread count on its axis.
 pub(super) fn log2(threads: usize) -> f64 {
     (threads.max(1) as f64).log2()
 }
@@ -73,7 +73,7 @@ pub(super) fn labelled(threads: &[usize]) -> Vec<f64> {
     points
 }
 
-/// A value as an axis has it, short.
+/// A value as an axis prints it, short.
 pub(super) fn tick(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_string(),

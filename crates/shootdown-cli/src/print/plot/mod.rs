@@ -1,5 +1,5 @@
-//! Plots as SVG text: lines over thread counts, and stacked shares. What they show is decided in
-//! [`crate::comparison::report`].
+//! Plots as SVG text: lines over thread counts, and stacked shares. [`crate::comparison::report`] decides what they
+//! show.
 
 mod axis;
 
@@ -21,7 +21,7 @@ pub struct Line {
     pub points: Vec<(usize, f64)>,
     /// (threads, value), drawn as hollow markers.
     pub hollow: Vec<(usize, f64)>,
-    /// (threads, lowest, highest), drawn as a stroke from one to the other: how far a value is certain.
+    /// (threads, lowest, highest), drawn as a stroke between them: the confidence interval.
     pub ranges: Vec<(usize, f64, f64)>,
 }
 
@@ -35,7 +35,7 @@ pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
     over(("threads", unit), size, lines)
 }
 
-/// [`lines`] over something else than threads; `titles` are those of the axes.
+/// [`lines`] over another quantity than threads; `titles` are those of the axes.
 pub fn over(titles: (&str, &str), size: (u32, u32), lines: &[Line]) -> String {
     let top = values(lines).fold(0.0, f64::max);
     let top = if top > 0.0 { top * 1.08 } else { 1.0 };
@@ -78,7 +78,7 @@ fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
     points.map(|point| point.1).filter(|value| value.is_finite())
 }
 
-/// Lines over thread counts; `place` says where a value stands on `axis`, if anywhere.
+/// Lines over thread counts; `place` returns the position of a value on `axis`, if any.
 fn draw(
     size: (u32, u32),
     (x_title, unit): (&str, &str),
@@ -199,14 +199,14 @@ fn titled(svg: &str, titles: &[String]) -> String {
     html
 }
 
-/// The points of a curve that have a place on logarithmic axes.
+/// The points of a curve with a position on logarithmic axes.
 pub fn placed(curve: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let positive = curve.iter().filter(|point| point.0 > 0.0 && point.1 > 0.0);
     positive.copied().collect()
 }
 
-/// How many of a distribution lie above a value: both axes logarithmic. Each curve is (value in ns, share above it),
-/// falling. Points at zero have no place; what has no line by that is left out, of the axes too.
+/// How many samples of a distribution lie above a value: both axes logarithmic. Each curve is (value in ns, share above
+/// it), falling. Points at zero have no position; a curve without other points is left out, of the axes too.
 pub fn tails(size: (u32, u32), curves: &[(Tone, Vec<(f64, f64)>)]) -> String {
     let curves: Vec<(Tone, Vec<(f64, f64)>)> = curves
         .iter()

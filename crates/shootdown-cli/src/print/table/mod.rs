@@ -15,11 +15,10 @@
 //! ```
 //!
 //! - **Width.** Headings are broken between words first, then long words of text columns are. Then columns that are
-//!   [`optional`](Column::optional) are left out, the highest rank first, and a line names them. What still does not
-//!   fit is printed as one cell per line. A command does nothing for this.
+//!   [`optional`](Column::optional) are left out, the highest rank first, and a line names them. A table that still
+//!   does not fit is printed as one cell per line. Commands need no code for this.
 //! - **Legend.** Each column carries its explanation. `Tables` prints each once: those of the first table where stdout
-//!   is a terminal, those of every table with `--legend`. A command does nothing for this either; it uses one `Tables`
-//!   for all its tables.
+//!   is a terminal, those of every table with `--legend`. A command only has to use one `Tables` for all its tables.
 //! - **Footnotes.** [`Grid::note`] adds a line below the table. Where it concerns single rows, put [`mark`] after a
 //!   cell's text and before the note's.
 //! - **Headings** are words with their unit ("CPU time per loop", not "cpu/op"); [`broken`] uses up to three lines. A
@@ -33,10 +32,10 @@ use super::terminal::{self, Legend, Terminal, broken, width};
 const GAP: usize = 2;
 /// Most lines of a heading.
 const HEADING_LINES: usize = 3;
-/// A text column is not made narrower than this, unless all it holds is.
+/// A text column is not made narrower than this, unless its content is.
 const NARROWEST: usize = 14;
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Words, aligned left; broken into lines where the terminal is narrow.
@@ -45,14 +44,14 @@ pub enum Kind {
     Number,
 }
 
-/// A column: its heading, what is in it, and what it means.
+/// A column: its heading, its type, and its meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// Its heading, with the unit.
     pub heading: String,
-    /// What it means, in a sentence without its full stop; empty where the heading says all.
+    /// Its meaning, in a sentence without its full stop; empty if the heading suffices.
     pub about: String,
-    /// What it holds.
+    /// Its type.
     pub kind: Kind,
     /// Columns of a higher rank are left out first on a narrow terminal; those of rank 0 never are.
     pub rank: u8,
@@ -83,7 +82,7 @@ impl Column {
     }
 }
 
-/// A table before it is drawn: its columns, groups of rows, and what to say below it.
+/// A table before it is drawn: its columns, groups of rows, and notes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Grid {
     /// The columns.
@@ -181,7 +180,7 @@ impl Tables {
         }
     }
 
-    /// A table with its notes, and its legend where that is due; every line ends with a newline.
+    /// A table with its notes, and its legend if it is due; every line ends with a newline.
     pub fn draw(&mut self, grid: &Grid) -> String {
         let mut text = grid.draw(self.terminal.columns);
         for note in &grid.notes {
@@ -219,7 +218,7 @@ impl Tables {
     }
 }
 
-/// How a table is drawn: which columns, how wide, how far apart.
+/// The layout of a table: which columns, how wide, how far apart.
 struct Layout {
     shown: Vec<usize>,
     widths: Vec<usize>,
@@ -228,7 +227,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// The layout that shows most of `grid`; `None` where not even the columns that must be shown fit.
+    /// The layout that shows most of `grid`; `None` if not even the required columns fit.
     fn new(grid: &Grid, columns: usize) -> Option<Self> {
         let mut shown: Vec<usize> = (0..grid.columns.len()).collect();
         loop {
@@ -357,7 +356,7 @@ fn narrowed(mut widths: Vec<usize>, floors: &[usize], room: usize) -> Option<Vec
     Some(widths)
 }
 
-/// How narrow a column of width `own` can be: numbers stay whole, and so does every word.
+/// The least width of a column of width `own`: numbers stay whole, and so does every word.
 fn floor(grid: &Grid, column: usize, own: usize) -> usize {
     if !grid.is_words(column) {
         return own;

@@ -1,4 +1,4 @@
-//! What a recording can tell and what not.
+//! What a recording can tell, and what is missing.
 
 use shootdown_sim::model::Model;
 use shootdown_trace::{Metadata, Processes};
@@ -7,7 +7,7 @@ use super::Recording;
 use crate::failure::Failure;
 use crate::print::number;
 
-/// What stands before the tables, a line each.
+/// The lines before the tables.
 pub fn lines(recording: &Recording, models: &[Model]) -> Vec<String> {
     let mut lines = vec![processes(&recording.coverage.processes), losses(recording)];
     lines.push(absent(recording));
@@ -61,7 +61,7 @@ fn absent(recording: &Recording) -> String {
     }
 }
 
-/// The recording does not name its machine; a model with as many CPUs may be of it.
+/// The recording does not name its machine; a model with as many CPUs may match.
 fn machine(recording: &Recording, models: &[Model]) -> String {
     let kernel = recording.metadata.kernel.as_deref().unwrap_or("kernel not said");
     let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
@@ -78,7 +78,7 @@ fn machine(recording: &Recording, models: &[Model]) -> String {
     }
 }
 
-/// What was wrong with the text, a line for each kind.
+/// Errors in the text, a line for each kind.
 pub(crate) fn damage(metadata: &Metadata) -> String {
     let damage = &metadata.damage;
     let mut text = String::new();
@@ -101,7 +101,7 @@ pub(crate) fn damage(metadata: &Metadata) -> String {
     text
 }
 
-/// The models with as many CPUs as were recorded: one of them may be of the recorded machine.
+/// The models with as many CPUs as were recorded: one of them may match the recorded machine.
 pub fn models_of(cpus: usize) -> Result<Vec<Model>, Failure> {
     let models: Result<Vec<Model>, _> = Model::builtin_names().iter().map(|name| Model::find(name)).collect();
     let models = models.map_err(|error| Failure::Input(error.to_string()))?;

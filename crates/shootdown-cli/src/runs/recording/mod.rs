@@ -1,7 +1,6 @@
-//! Where a replay's steps come from: a recording on disk, read once to know what is in it, and once more for each
-//! design.
+//! The source of a replay's steps: a recording on disk, read once for its content, and once more for each design.
 //!
-//! A reader is a host thread of its own and at most a few thousand steps ahead of who takes them.
+//! A reader is a separate host thread, at most a few thousand steps ahead of its consumer.
 
 use std::cell::Cell;
 pub mod limits;
@@ -23,11 +22,11 @@ use shootdown_trace::{Coverage, Event, Metadata, Resolver, Survey, columns, text
 use crate::failure::{Failure, unread};
 use crate::print::progress::Progress;
 
-/// Steps handed over at once, and such lots that may wait.
+/// Steps per batch, and batches that may wait.
 const LOT: usize = 1024;
 const LOTS: usize = 4;
 
-/// Events after which it is said how far reading is.
+/// Events between two progress reports.
 const TOLD_EVERY: u64 = 4096;
 
 /// A recording that can be read again and again.
@@ -37,17 +36,17 @@ pub struct Recording {
     packed_columns: bool,
     /// Completes its events.
     resolver: Resolver,
-    /// What is known about it.
+    /// Its known facts.
     pub metadata: Metadata,
-    /// What the kernel did.
+    /// Counts of the recorded kernel.
     pub recorded: Recorded,
-    /// What it can tell, and what not.
+    /// What it can tell, and what is missing.
     pub coverage: Coverage,
-    /// What the recorded shootdowns interrupted.
+    /// The CPUs and threads that the recorded shootdowns interrupted.
     pub victims: Victims,
 }
 
-/// What is counted while a recording is read.
+/// Counts taken while a recording is read.
 #[derive(Default)]
 struct Pass {
     program: Program,
@@ -64,10 +63,10 @@ impl Pass {
 }
 
 impl Recording {
-    /// Opens it and reads it through, calling `stop` now and then; true ends it.
+    /// Opens it and reads it through, polling `stop`; true ends it.
     ///
     /// # Errors
-    /// One line that names the file, when it cannot be read, is no recording, or lacks what a replay needs; Ctrl-C.
+    /// One line with the file, when it cannot be read, is not a recording, or lacks data that a replay needs; Ctrl-C.
     pub fn open(path: &Path, stop: impl Fn() -> bool) -> Result<Self, Failure> {
         if open::is_stdin(path) {
             return Err(Failure::Input(
@@ -100,7 +99,7 @@ impl Recording {
             return Err(fail(reason));
         }
         if !resolver.is_idle() {
-            // What the whole recording tells of its events was not known when they were read.
+            // Facts from the whole recording were not known when its events were read.
             pass = Pass::default();
             let mut resolver = resolver.clone();
             let progress = Progress::new("second passes over the recording", vec![1.0]);
@@ -129,7 +128,7 @@ impl Recording {
         self.metadata.cpus.unwrap_or(0).max(self.recorded.cpus).max(1) as usize
     }
 
-    /// Its steps, read while they are taken; `read` is told of events that were, now and then.
+    /// Its steps, read while they are consumed; `read` is called with events now and then.
     pub fn steps(&self, read: impl Fn(u64) + Send + 'static) -> impl Iterator<Item = Step> + 'static {
         let (sender, receiver) = sync_channel::<Vec<Step>>(LOTS);
         let (path, packed_columns) = (self.path.clone(), self.packed_columns);
@@ -137,7 +136,7 @@ impl Recording {
         thread::spawn(move || {
             let mut program = Program::default();
             let mut lot = Vec::with_capacity(LOT);
-            // The file was read through before; should it have changed since, what can be read of it is replayed.
+            // The file was read through before; if it has changed since, its readable part is replayed.
             let mut events = 0_u64;
             let _ = for_each(&path, packed_columns, None, |event| {
                 events += 1;
@@ -178,7 +177,7 @@ impl Iterator for Steps {
     }
 }
 
-/// Hands each event to `sink` until it returns false, and says now and then how far it is.
+/// Passes each event to `sink` until it returns false, and reports the progress occasionally.
 fn for_each(
     path: &Path,
     packed_columns: bool,

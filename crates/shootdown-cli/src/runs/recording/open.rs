@@ -9,7 +9,7 @@ pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// The bytes as they are, and how many where that is known.
+/// The unchanged bytes, and their number where it is known.
 ///
 /// # Errors
 /// When there is no such file, or it is a folder.

@@ -1,4 +1,4 @@
-//! Packed files: gzip, xz, Zstandard and bzip2, read as what is in them.
+//! Compressed files: gzip, xz, Zstandard and bzip2, read as their content.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -7,13 +7,13 @@ use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-/// The ending of a file's name that says that it is packed.
+/// The file-name extension of a compressed file.
 pub const ENDINGS: [&str; 5] = ["gz", "xz", "zst", "zstd", "bz2"];
 
-/// Bytes unpacked at once.
+/// Bytes decompressed at once.
 const AT_ONCE: usize = 1 << 16;
 
-/// The text, whether or not it is packed, and how.
+/// The text, compressed or not, and the format.
 ///
 /// # Errors
 /// When reading fails.
@@ -39,7 +39,7 @@ pub(crate) fn unpacked<'a>(mut input: impl BufRead + 'a) -> io::Result<Box<dyn B
 
 /// A file of Zstandard is a sequence of frames.
 struct Frames<R: BufRead> {
-    /// What comes after the frame that is being read, while none is.
+    /// Input after the current frame, between frames.
     input: Option<R>,
     frame: Option<StreamingDecoder<R, FrameDecoder>>,
 }

@@ -1,8 +1,9 @@
 //! `trace:FILE`: a recorded program as a workload of `compare`.
 //!
-//! Owns what threads and operations mean for a recording, and turns a run into a replay and its result back. As many
-//! threads as the recording had CPUs are the program itself; `n` times as many are the program with each of its threads
-//! `n` times in the same space (`--scale threads:n` of `replay`). One operation is a flush that a thread asks for.
+//! Owns the meaning of threads and operations for a recording, and turns a run into a replay and its result back. As
+//! many threads as the recording had CPUs are the program itself; `n` times as many are the program with each of its
+//! threads `n` times in the same space (`--scale threads:n` of `replay`). One operation is a flush that a thread
+//! requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::failure::Failure;
 use crate::print::number;
 use crate::runs::queue::Runner;
 
-/// What stands before the file's name.
+/// The prefix of the file's name.
 pub const PREFIX: &str = "trace:";
 
 /// The file of a workload that is a recording.
@@ -39,7 +40,7 @@ impl Recorded {
     /// Opens the recording and reads it through.
     ///
     /// # Errors
-    /// One line: the file, and what is wrong with it; an option that means nothing for a recording; Ctrl-C.
+    /// One line: the file and its error; an option without meaning for a recording; Ctrl-C.
     pub fn open(file: &Path, args: &CompareArgs, stop: &AtomicBool) -> Result<Self, Failure> {
         let refuse = |what: &str| Err(Failure::Input(format!("{}: {what}", args.workload.trim())));
         if file.as_os_str().is_empty() {
@@ -64,7 +65,7 @@ impl Recorded {
         self.recording.cpus()
     }
 
-    /// One line about it.
+    /// Its one-line description.
     pub fn description(&self) -> String {
         let command = self.recording.metadata.command.as_deref();
         format!(
@@ -100,7 +101,7 @@ impl Recorded {
     /// Checks a run of it.
     ///
     /// # Errors
-    /// One line: what is wrong and the remedy.
+    /// One line with the error and the remedy.
     pub fn validate(&self, spec: &RunSpec) -> Result<(), String> {
         if spec.parameters.of_workload() {
             return Err("--set workload...: a recording has no parameters; leave it out".into());
@@ -141,7 +142,7 @@ impl Recorded {
         }
     }
 
-    /// Replays where a run is of this recording, and has everything else done by `other`.
+    /// Replays runs of this recording; `other` does the rest.
     pub fn runner<'a>(&'a self, other: &'a dyn Runner) -> Replaying<'a> {
         Replaying { recorded: self, other }
     }
@@ -160,7 +161,7 @@ impl Recorded {
     }
 }
 
-/// The steps of the first `ms` milliseconds; all of them where nothing is said.
+/// The steps of the first `ms` milliseconds; all of them by default.
 fn first(steps: impl Iterator<Item = Step> + 'static, ms: Option<f64>) -> impl Iterator<Item = Step> + 'static {
     let mut begun = None;
     steps.take_while(move |step| {
@@ -169,7 +170,7 @@ fn first(steps: impl Iterator<Item = Step> + 'static, ms: Option<f64>) -> impl I
     })
 }
 
-/// A replay in the terms of a run.
+/// A replay as the result of a run.
 fn as_run(result: ReplayResult) -> RunResult {
     let per_op = |count: u64| count as f64 / result.requests.max(1) as f64;
     let invalidation = result.requester_ns + result.victim_ns;
