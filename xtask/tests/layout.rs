@@ -10,9 +10,9 @@ const LINES: usize = 500;
 /// Where sources are, in the workspace and beside it.
 const FOLDERS: [&str; 6] = ["crates", "docs", "examples", "fuzz", "kernel", "xtask"];
 
-/// Crates whose files import each other in circles. In the engine and the simulated machine a few types (the engine,
-/// the space, the machine) hold everything else, and everything else takes them.
-const WITH_CIRCLES: [&str; 2] = ["crates/shootdown", "crates/shootdown-sim"];
+/// Crates, and folders in them, whose files import each other in circles. In each a few types (the engine and its
+/// CPUs' state; the simulated machine's core and its CPUs) hold everything else, and everything else takes them.
+const WITH_CIRCLES: [(&str, &str); 2] = [("crates/shootdown", ""), ("crates/shootdown-sim", "machine")];
 
 /// Folders and files of the program, from below: each names only those before it.
 const LAYERS: [&str; 9] = [
@@ -217,13 +217,15 @@ fn files_do_not_import_each_other_in_circles() {
         let imports = imports(&root().join(&name).join("src"));
         seen += imports.len();
         let circles = circles(imports);
-        if !WITH_CIRCLES.contains(&name.as_str()) {
-            wrong.extend(circles.into_iter().map(|module| format!("{name}: {module}")));
-        } else if circles.is_empty() {
+        let known = WITH_CIRCLES.iter().find(|(crate_name, _)| *crate_name == name);
+        let is_known = |module: &String| known.is_some_and(|(_, folder)| module.starts_with(folder));
+        if known.is_some() && circles.is_empty() {
             wrong.push(format!(
                 "{name}: has no circles, and can leave the list of those that do"
             ));
         }
+        let others = circles.into_iter().filter(|module| !is_known(module));
+        wrong.extend(others.map(|module| format!("{name}: {module}")));
     }
     assert!(seen > 300, "{seen} modules: the search finds none");
     assert_eq!(wrong, Vec::<String>::new(), "move what both need below both");

@@ -1,7 +1,13 @@
-//! A simulated many-CPU machine that runs the engine under an oracle.  `machine` is virtual time, coroutines, cache
-//! lines and interrupts; `hw` the translation hardware and the oracle; `model` the costs, from files; `os` a kernel
-//! that implements the engine's hooks; `workload` the programs; `run` one run, put together by `setup` and measured in
-//! a `window`; `timeline` what each CPU did around a shootdown.
+//! A simulated many-CPU machine that runs the engine under an oracle.
+//!
+//! From below, each module names only those before it:
+//!
+//! - `hw`: translation hardware and the oracle; `model`: costs, from files;
+//! - `machine`: virtual time, coroutines, cache lines, interrupts, and a record of what each CPU does;
+//! - `os`: a kernel that implements the engine's hooks; `design`: its settings by name;
+//! - `workload`: what the kernel runs; `spec`: what a run is asked to do; `result`: what it comes to;
+//! - `run`: one run, put together by `setup` and `threads`, measured in a `window`;
+//! - `replay`: a recorded program as the workload; `timeline`: what each CPU did around a shootdown.
 
 mod design;
 pub mod hw;
@@ -10,12 +16,13 @@ pub mod model;
 pub mod numeral;
 pub mod os;
 mod precision;
+pub mod replay;
+mod result;
 pub mod run;
 mod setup;
 mod shares;
+mod spec;
 mod threads;
 pub mod timeline;
 mod window;
 mod workload;
-
-pub use workload::trace as replay;

@@ -8,8 +8,6 @@
 //!
 //! Owns the samples of one window. Independent of machines.
 
-use crate::run::RunResult;
-
 /// Batches, and the 97.5 % point of Student's t with one degree of freedom less.
 const BATCHES: [(usize, f64); 3] = [(8, 2.365), (16, 2.131), (32, 2.040)];
 
@@ -103,35 +101,6 @@ fn relative_half_width(batches: &[f64], t: f64) -> f64 {
 
 /// Half-widths of a confidence interval, as a share of the rate, above which a rate is too uncertain to be compared.
 pub const UNCERTAIN: f64 = 0.5;
-
-impl RunResult {
-    /// Why `ops_per_s` is not meaningful, if it is not.
-    pub fn doubt(&self) -> Option<Doubt> {
-        if self.ops < FEWEST_OPS {
-            Some(Doubt::FewOperations)
-        } else if !self.warm {
-            Some(Doubt::NotWarm)
-        } else if self.half_width.is_some_and(|half| half > UNCERTAIN) {
-            Some(Doubt::Wide)
-        } else {
-            None
-        }
-    }
-}
-
-/// Operations below which a rate is not meaningful.
-const FEWEST_OPS: u64 = 10;
-
-/// Why a rate is not meaningful.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
-    /// The window had almost no operations.
-    FewOperations,
-    /// The warm-up was cut short: the measurement covers the start of the run.
-    NotWarm,
-    /// The confidence interval is too wide.
-    Wide,
-}
 
 #[cfg(test)]
 mod tests {

@@ -2,10 +2,10 @@
 
 use crate::machine::{Config, Machine, SimWorld};
 use crate::os::{Priority, Process, System, run_thread};
-use crate::run::{DEFAULT_VIRTUAL_MS, PATIENT_THREADS, RunSpec, WARM_UP_MS, Workload};
 use crate::setup::{machine_config, process_bytes};
-use crate::window::LONGEST;
-use crate::workload::Thread;
+use crate::spec::{DEFAULT_VIRTUAL_MS, RunSpec, WARM_UP_MS};
+use crate::window::{LONGEST, PATIENT_THREADS};
+use crate::workload::{Thread, Workload};
 use shootdown::Space;
 use std::cell::Cell;
 use std::rc::Rc;

@@ -26,6 +26,22 @@ pub struct Axis {
     pub(super) set: fn(&mut Design, Setting),
 }
 
+impl Axis {
+    /// The value that `text` stands for.
+    ///
+    /// # Errors
+    /// One line with the values that the axis takes.
+    pub fn read(&self, text: &str) -> Result<Setting, String> {
+        let expected = || format!("expected {}, found `{}`", self.values, text.trim().escape_debug());
+        self.values.read(text).ok_or_else(expected)
+    }
+
+    /// Its value in a design.
+    pub fn of(&self, design: &Design) -> Setting {
+        (self.get)(design)
+    }
+}
+
 impl PartialEq for Axis {
     fn eq(&self, other: &Self) -> bool {
         self.path == other.path

@@ -1,18 +1,22 @@
 //! How a run changes a design: every axis by name, the values that a run was given, and whether a machine can run the
 //! result.
 //!
-//! [`axes`] is the table of axes, [`setting`] how values are written and checked.
+//! [`axes`] is the table of axes, [`setting`] how values are written and checked, [`settings`] those of a run.
 
 mod axes;
+mod entry;
 mod setting;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 pub use axes::{AXES, Axis, axis};
-pub use setting::{Setting, Settings, Values};
+pub(crate) use entry::find_design;
+pub use entry::{DesignEntry, designs};
+pub use setting::{Setting, Values};
+pub use settings::Settings;
 
 use crate::model::Model;
-use crate::run::DesignEntry;
 use crate::setup::{fit_design, needed_errata, workarounds};
 use shootdown::{Design, Reach, Tags, USER_HALF};
 

@@ -1,7 +1,5 @@
 //! A value of an axis: how it is written, read and checked.
 
-use super::axes::{AXES, Axis, axis};
-use shootdown::Design;
 use std::fmt;
 
 /// A value: one of an axis's words, with a number if the word takes one; or a number.
@@ -96,7 +94,7 @@ pub enum Values {
 
 impl Values {
     /// The value that `text` stands for, if the axis takes it.
-    fn read(&self, text: &str) -> Option<Setting> {
+    pub(super) fn read(&self, text: &str) -> Option<Setting> {
         match *self {
             Values::Numbers {
                 least,
@@ -162,70 +160,5 @@ impl fmt::Display for Values {
                 Ok(())
             }
         }
-    }
-}
-
-impl Axis {
-    /// The value that `text` stands for.
-    ///
-    /// # Errors
-    /// One line with the values that the axis takes.
-    pub fn read(&self, text: &str) -> Result<Setting, String> {
-        let expected = || format!("expected {}, found `{}`", self.values, text.trim().escape_debug());
-        self.values.read(text).ok_or_else(expected)
-    }
-
-    /// Its value in a design.
-    pub fn of(&self, design: &Design) -> Setting {
-        (self.get)(design)
-    }
-}
-
-/// Values given to axes; other axes keep the design's values.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Settings(Vec<(&'static Axis, Setting)>);
-
-impl Settings {
-    /// The same with the axis at `path` set to `text`; an earlier value is replaced.
-    ///
-    /// # Errors
-    /// One line that names the axes, or the values that the axis takes.
-    pub fn with(&self, path: &str, text: &str) -> Result<Settings, String> {
-        let Some(axis) = axis(path) else {
-            let known: Vec<_> = AXES.iter().map(|axis| axis.path).collect();
-            return Err(format!(
-                "`{}` is no axis of a design; use one of: {}",
-                path.escape_debug(),
-                known.join(", ")
-            ));
-        };
-        let setting = axis.read(text)?;
-        let mut given = self.clone();
-        given.0.retain(|(earlier, _)| *earlier != axis);
-        given.0.push((axis, setting));
-        Ok(given)
-    }
-
-    /// Whether no value is given.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The values given, in the order given.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static Axis, Setting)> + '_ {
-        self.0.iter().copied()
-    }
-
-    /// The value given to the axis at `path`, if one is.
-    pub(super) fn given(&self, path: &str) -> Option<Setting> {
-        self.iter()
-            .find(|(axis, _)| axis.path == path)
-            .map(|(_, setting)| setting)
-    }
-
-    /// `design` with these values.
-    pub(super) fn apply(&self, mut design: Design) -> Design {
-        self.iter().for_each(|(axis, setting)| (axis.set)(&mut design, setting));
-        design
     }
 }

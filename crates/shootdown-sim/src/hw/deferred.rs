@@ -11,7 +11,7 @@
 
 use super::invalidate::Of;
 use super::ledger::Stamp;
-use super::unpublished::Unpublished;
+use super::unpublished::{LONGEST_STORE, Unpublished};
 use super::{Hw, mix};
 use shootdown::{Broadcast, Local};
 use std::collections::VecDeque;
@@ -120,9 +120,6 @@ const ASKED: usize = 1024;
 /// Longest time until a local invalidation takes effect by itself, cycles. Far longer than any pipeline, since only the
 /// barrier bounds it.
 pub(super) const LONGEST_LOCAL: u64 = 300;
-
-/// Longest time that a store stays invisible, cycles.
-pub(super) const LONGEST_STORE: u64 = 2000;
 
 impl Later {
     pub(super) fn new(cpus: usize) -> Box<Later> {

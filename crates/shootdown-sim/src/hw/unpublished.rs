@@ -6,7 +6,10 @@
 
 use super::ledger::Stamp;
 use super::tlb::{self, At, SUSPECT};
-use super::{Hw, Isa, deferred};
+use super::{Hw, Isa};
+
+/// Longest time that a store stays invisible, cycles.
+pub(super) const LONGEST_STORE: u64 = 2000;
 use shootdown::Stride;
 
 /// A withdrawal that walks need not see yet.
@@ -69,7 +72,7 @@ impl Hw {
     /// After this time unpublished stores become visible too.
     pub(super) fn long_unpublished(&mut self, now: u64) {
         if let Some(later) = &mut self.later {
-            let recent = |one: &Unpublished| now < one.issued.at + deferred::LONGEST_STORE;
+            let recent = |one: &Unpublished| now < one.issued.at + LONGEST_STORE;
             later.unpublished.retain(recent);
         }
     }

@@ -3,9 +3,9 @@
 //! As in a local APIC there is one pending bit: interrupts that arrive before the earlier one is taken merge with it.
 //! Independent of the handlers' work.
 
+use super::activity::{What, note};
 use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::Core;
-use crate::timeline::{What, note};
 
 impl Core {
     /// Raises an interrupt at each of `targets`; the calling CPU pays for sending.

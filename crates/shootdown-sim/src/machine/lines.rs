@@ -5,10 +5,10 @@
 //! in the order of first use, which are released when a word on them is dropped. Line 0 stands for everything outside
 //! the arena; it always costs a first-level hit.
 
+use super::activity::waited_for_line;
 use super::arena::{LINE, Mapping};
 use super::cpu::{Cpu, SLOW_RECORDING, State};
 use super::record::Core;
-use crate::timeline::waited_for_line;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

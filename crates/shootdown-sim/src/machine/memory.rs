@@ -3,11 +3,11 @@
 //! Owns the store buffers and the queue of their drains. A buffered store is visible to its own CPU at once and to
 //! others from its drain time on; stores of one CPU drain in order. Charges go through `lines`.
 
+use super::activity::{waited_for_line, writes_to};
 use super::config::StoreBuffer;
 use super::cpu::{Cpu, NEVER, SLOW_BUFFERED, SLOW_HOST};
 use super::lines::{WAITED, tag};
 use super::record::Core;
-use crate::timeline::{waited_for_line, writes_to};
 use rand_xoshiro::rand_core::Rng;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;

@@ -7,6 +7,7 @@
 //! Virtual time is kept in ticks of 1/16 cycle; the interface speaks of cycles.
 
 mod account;
+pub(crate) mod activity;
 mod arena;
 mod config;
 mod cpu;

@@ -4,10 +4,10 @@
 //! it reads or writes it before it has arrived. A write by another CPU in between takes the line away, and the access
 //! pays the full cost.
 
+use super::activity::{waited_for_line, writes_to};
 use super::cpu::{Cpu, SLOW_PREFETCHED};
 use super::lines::tag;
 use super::record::Core;
-use crate::timeline::{waited_for_line, writes_to};
 use std::sync::atomic::AtomicU64;
 
 impl Core {

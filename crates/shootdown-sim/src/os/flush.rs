@@ -4,7 +4,7 @@ use super::System;
 use super::category::{self, Category};
 use super::process::Process;
 use crate::machine;
-use crate::timeline::{What, note};
+use crate::machine::activity::{What, note};
 use shootdown::{Order, Range, Word};
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,23 @@
 //! Parameters of the hooks from a machine model: costs of broadcasts and of cross-CPU calls, and hardware features.
 
-use super::remote::RemoteCosts;
 use shootdown::BroadcastLimits;
+
+/// Costs of remote actions, cycles.
+#[derive(Debug, Clone, Copy)]
+pub struct RemoteCosts {
+    /// Entries of the table.
+    pub entries: usize,
+    /// Most pages of one.
+    pub max_pages: u32,
+    /// A message, at its target.
+    pub action: u64,
+    /// A page there.
+    pub page: u64,
+    /// A tag there.
+    pub tag: u64,
+    /// Everything there.
+    pub all: u64,
+}
 
 /// Costs and settings that the hooks need.
 #[derive(Debug, Clone)]

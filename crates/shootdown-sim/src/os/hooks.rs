@@ -4,13 +4,12 @@
 use super::category::Category;
 use super::counts::{Answers, EngineCounts, Roots};
 use super::diary::Diary;
-use super::hook_costs::HookCosts;
+use super::hook_costs::{HookCosts, RemoteCosts};
 use super::hypervisor::VirtualCpu;
 use super::preemption::Preemption;
-use super::remote::RemoteCosts;
 use crate::hw::{HardwareFault, Hw, Isa};
+use crate::machine::activity::{What, note};
 use crate::machine::{self, SimWorld};
-use crate::timeline::{What, note};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};

@@ -5,7 +5,7 @@
 
 use super::System;
 use super::lock::Access as LockAccess;
-use super::process::{PAGE, Process};
+use super::process::{FileRegion, PAGE, Process};
 use super::share::File;
 use crate::hw::{Access, Entry, table_index};
 use crate::machine;
@@ -15,23 +15,6 @@ use std::rc::Rc;
 /// Pages that a read fault on a file maps, the aligned block around the address: Linux's `fault_around_bytes` of 64
 /// KiB.
 const FAULT_AROUND: u64 = 16;
-
-/// A region backed by a file.
-#[derive(Debug, Clone)]
-pub(super) struct FileRegion {
-    start: u64,
-    end: u64,
-    file: Rc<File>,
-    shared: bool,
-    /// The page is flushed when a write fault makes a write-protected entry writable.
-    notify_flushes: bool,
-}
-
-impl FileRegion {
-    pub(super) fn covers(&self, va: u64) -> bool {
-        (self.start..self.end).contains(&va)
-    }
-}
 
 /// Kind of a file mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

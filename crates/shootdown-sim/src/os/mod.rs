@@ -44,7 +44,7 @@ mod walk;
 
 pub use counts::{Answers, EngineCounts, Roots};
 pub use diary::{Diary, Note, Requests};
-pub use hook_costs::HookCosts;
+pub use hook_costs::{HookCosts, RemoteCosts};
 pub use hooks::SimKernel;
 pub use host::{HostConfig, Spinning};
 pub use interrupted::{Hit, Interrupted};
@@ -54,15 +54,15 @@ pub use lock::{Access as LockAccess, SpinLock};
 pub use mapping::Mapping;
 pub use preemption::Preemption;
 pub use process::{PAGE, Process, USER_BASE, run_thread};
-pub use remote::RemoteCosts;
+pub use rwsem::ThreadId;
 pub use rwsem::{SleepCosts, SleepLock};
-pub use scheduler::{Priority, Scheduler, ThreadId};
+pub use scheduler::{Priority, Scheduler};
 pub use share::File;
 pub use walk::PageReferences;
 
 use crate::hw::{Entry, Hw, Stamp};
+use crate::machine::activity::{What, engine_state, note};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
-use crate::timeline::{self, What, note};
 use category::Category;
 use shootdown::{Ack, Design, Engine, PerCpu, Reach, Root, Space, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -219,7 +219,7 @@ impl<const W: usize> System<W> {
         // users keep the machine alive longer (`run` and the tests drop the machine last).
         let engine: &'static Engine<'static, SimKernel, W> = unsafe {
             let per_cpu = machine.alloc_static_slice(cpus, PerCpu::<SimWorld>::new);
-            timeline::engine_state(per_cpu.as_ptr() as usize, size_of::<PerCpu<SimWorld>>(), cpus);
+            engine_state(per_cpu.as_ptr() as usize, size_of::<PerCpu<SimWorld>>(), cpus);
             let tags = machine.alloc_static_slice(tag_words(design.machine.tag_limit), || SimWord::new(0));
             let kernel = SimKernel::new(hw.clone(), hooks, cpus, preemption.clone());
             kernel.has_remote_actions::<W>(machine, cpus);

@@ -6,8 +6,8 @@
 use super::System;
 use super::category::{self, Category};
 use super::lock::{Access as LockAccess, SpinLock};
-use super::mapping::FileRegion;
 use super::rwsem::{SleepCosts, SleepLock};
+use super::share::File;
 use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
 use shootdown::{Root, Space, Word};
 use std::cell::{Cell, RefCell};
@@ -21,6 +21,23 @@ pub const PAGE: u64 = 4096;
 
 /// Bytes that one lowest-level table maps.
 pub(super) const TABLE_SPAN: u64 = 2 << 20;
+
+/// A region backed by a file.
+#[derive(Debug, Clone)]
+pub(super) struct FileRegion {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) file: Rc<File>,
+    pub(super) shared: bool,
+    /// The page is flushed when a write fault makes a write-protected entry writable.
+    pub(super) notify_flushes: bool,
+}
+
+impl FileRegion {
+    pub(super) fn covers(&self, va: u64) -> bool {
+        (self.start..self.end).contains(&va)
+    }
+}
 
 /// A process.
 pub struct Process<const W: usize> {

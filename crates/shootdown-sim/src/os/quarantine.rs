@@ -30,7 +30,7 @@ pub(super) struct Quarantined {
 impl<const W: usize> System<W> {
     /// Whether an unmap at `va` may be deferred: of private memory, under a design that does.
     pub(super) fn may_defer(&self, process: &Process<W>, va: u64) -> bool {
-        let shared = |file: &super::mapping::FileRegion| file.covers(va);
+        let shared = |file: &super::process::FileRegion| file.covers(va);
         self.engine.policy().free == Free::Deferred && !process.files.borrow().iter().any(shared)
     }
 

@@ -3,33 +3,17 @@
 //! A message arrives. The microcode finds the entries that are marked for its CPU, reads them, and carries them out one
 //! by one. The CPU stalls for that time, in any state.
 
+use super::hook_costs::RemoteCosts;
 use super::hooks::SimKernel;
 use crate::hw::Hw;
+use crate::machine::activity::{What, note};
 use crate::machine::{self, Machine, SimWord, SimWorld};
-use crate::timeline::{What, note};
 use shootdown::{Broadcast, CpuId, CpuMask, Local, Rar, RarCpu, RarSignal, RarTable, Stride, Tag, Word};
 use shootdown_arch::x86_64::rar::{PageCount, PageSize, Payload};
 use shootdown_arch::x86_64::{AddressWidth, Canonical, Pcid};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-
-/// Costs of remote actions, cycles.
-#[derive(Debug, Clone, Copy)]
-pub struct RemoteCosts {
-    /// Entries of the table.
-    pub entries: usize,
-    /// Most pages of one.
-    pub max_pages: u32,
-    /// A message, at its target.
-    pub action: u64,
-    /// A page there.
-    pub page: u64,
-    /// A tag there.
-    pub tag: u64,
-    /// Everything there.
-    pub all: u64,
-}
 
 /// Whether initiators skip a CPU: 1 while it is off. On its own line, which every CPU that waits for it reads.
 #[repr(align(64))]

@@ -21,13 +21,25 @@
 use super::category::{self, Category};
 use super::lock::{Access, SpinLock};
 use super::preemption::Preemption;
-use super::scheduler::Threads;
 use crate::machine::{self, Machine, Shared, SimWord};
 use shootdown::Word;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+
+/// A thread, by its number from 0.
+pub type ThreadId = usize;
+
+/// Threads as a lock sees them.
+pub(super) trait Threads {
+    /// The thread that this CPU runs.
+    fn current(&self) -> ThreadId;
+    /// The word through which it is given the lock.
+    fn granted(&self, id: ThreadId) -> Shared<SimWord>;
+    /// Wakes a thread that waits, `after` cycles from now.
+    fn wake(&self, id: ThreadId, after: u64);
+}
 
 // The count.
 const WRITER: u64 = 1;

@@ -14,6 +14,7 @@ use super::category::{self, Category};
 use super::host;
 use super::preemption::Preemption;
 use super::process::Process;
+use super::rwsem::{ThreadId, Threads};
 use crate::machine::{self, Machine, Shared, SimWord};
 use shootdown::Word;
 use std::cell::{Cell, RefCell};
@@ -28,9 +29,6 @@ pub enum Priority {
     /// Before all normal ones, until it sleeps (`SCHED_FIFO`). Stays on its CPU.
     RealTime,
 }
-
-/// A thread, by its number from 0.
-pub type ThreadId = usize;
 
 struct Thread<const W: usize> {
     /// Its number in the machine.
@@ -55,16 +53,6 @@ enum Leave {
     Preempted(usize),
     /// It has ended, or is the idle task.
     Gone,
-}
-
-/// Threads as a lock sees them.
-pub(super) trait Threads {
-    /// The thread that this CPU runs.
-    fn current(&self) -> ThreadId;
-    /// The word through which it is given the lock.
-    fn granted(&self, id: ThreadId) -> Shared<SimWord>;
-    /// Wakes a thread that waits, `after` cycles from now.
-    fn wake(&self, id: ThreadId, after: u64);
 }
 
 struct Cpu {

@@ -17,7 +17,6 @@ mod reclaim;
 mod tlb_flush2;
 mod tlb_flush_file;
 mod tlb_shared;
-pub mod trace;
 mod unmap_shared;
 
 pub use parameters::{PREFIX as PARAMETER_PREFIX, Parameter, Parameters, all as parameters};

@@ -13,7 +13,7 @@ use super::System;
 use super::category::{self, Category};
 use crate::hw::Hw;
 use crate::machine;
-use crate::timeline::{What, note};
+use crate::machine::activity::{What, note};
 use queues::{Place, Queues, Rules, TaskId, Wish};
 use shootdown::Local;
 use std::cell::{Cell, RefCell};

@@ -14,13 +14,14 @@ mod victims;
 pub use feed::SLACK_NS;
 pub use place::{STAGGER_NS, Scale};
 
+use crate::design::{Settings, find_design};
 use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
 pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
 use crate::os::{Diary, EngineCounts, OsSettings, System};
-use crate::run::{Latency, Settings, find_design, latencies};
+use crate::result::{Latency, latencies};
 use crate::setup::{hardware_config, hook_costs, host, machine_config, os_costs, process_bytes};
 use crate::shares::time_shares;
 use crate::timeline::{TimelineEvent, recorded};
