@@ -1,4 +1,4 @@
-//! Models of the protocols that keep translations coherent, small enough to be explored whole.
+//! Models of the coherence protocols, small enough for exhaustive exploration.
 //!
 //! | model | protocol | engine |
 //! | --- | --- | --- |
@@ -7,13 +7,12 @@
 //! | [`promotion`] | from slots to a system-wide tag and back | `tags/promotion.rs`, `tags/demotion.rs`, `cpu/switch.rs` |
 //! | [`walks`] | lockless walks and freed tables | `walk/` |
 //!
-//! A model is not the engine: it is the argument for it, in which every step can be read. `shootdown-check` explores
-//! the engine itself, with more detail and smaller bounds. Each step here names the function of the engine that it
-//! stands for.
+//! A model is not the engine but an argument for it, in which every step can be read. `shootdown-check` explores the
+//! engine itself, with more detail and smaller bounds. Each step here names the engine function that it represents.
 //!
-//! A protocol is written as *programs*, lists of operations that others may come between. A mutant drops or moves an
-//! operation, a barrier or a check. [`explore`] visits every state; the sound protocol breaks no claim (C1 to C7), each
-//! mutant does. `cargo run --release -p protocol` prints the table.
+//! A protocol consists of *programs*: lists of operations between which other CPUs may run. A mutant drops or moves an
+//! operation, a barrier or a check. [`explore`] visits every state. The sound protocol breaks no claim (C1 to C7), and
+//! each mutant breaks one. `cargo run --release -p protocol` prints the table.
 
 pub mod generations;
 pub mod memory;
@@ -35,25 +34,25 @@ pub const MODELS: &[&str] = &["generations", "rollover", "promotion", "walks"];
 /// The claims of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Claim {
-    /// No translation is used that was withdrawn before a flush that is complete.
+    /// No translation is used that was withdrawn before a completed flush.
     C1,
     /// No frame is freed while a translation of it can be used.
     C2,
-    /// No table page is freed while a processor or a lockless walk may read it.
+    /// No page-table page is freed while a processor or a lockless walk may read it.
     C3,
-    /// A tag changes hands only when no CPU can hold entries under it.
+    /// A tag gets a new owner only when no CPU can hold entries under it.
     C4,
-    /// Whoever waits is answered in the end.
+    /// Every waiting CPU is eventually answered.
     C5,
 }
 
 impl Claim {
-    /// All that a model can break. C6 (on any doubt, more) and C7 (a wait is never given up) are no states: breaking
-    /// them breaks C1 or C3, and mutants of both are among the others.
+    /// All claims that a model can break. C6 (in any doubt, flush more) and C7 (a wait is never abandoned) are not
+    /// properties of a state. Breaking them breaks C1 or C3, and both have mutants here.
     pub const ALL: [Claim; 5] = [Claim::C1, Claim::C2, Claim::C3, Claim::C4, Claim::C5];
 }
 
-/// Something that can happen next.
+/// A possible step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// This CPU carries out the next operation of its program.
@@ -62,12 +61,12 @@ pub enum Step {
     Begin(u8, u8),
     /// This CPU takes its interrupt.
     Interrupt(u8),
-    /// The store at this place of the CPU's buffer becomes visible.
+    /// The store at this place in the CPU's buffer becomes visible.
     Drain(u8, u8),
 }
 
 impl Step {
-    /// Whose step it is.
+    /// The CPU that takes the step.
     pub fn cpu(self) -> usize {
         match self {
             Step::Run(cpu) | Step::Begin(cpu, _) | Step::Interrupt(cpu) | Step::Drain(cpu, _) => usize::from(cpu),
@@ -75,19 +74,19 @@ impl Step {
     }
 }
 
-/// A protocol that can be had with something wrong. The macro `mutants` writes this.
+/// A protocol with optional mutants. The macro `mutants` implements this.
 pub trait Mutated: Copy + Debug + Send + Sync + 'static {
-    /// What can be left out, weakened or moved.
+    /// Operations that can be left out, weakened or moved.
     type Mutant: Copy + Debug + PartialEq + 'static;
     /// Each mutant, the bounds in which it shows, and the claim that it breaks.
     const MUTANTS: &[(Self::Mutant, Self, Claim)];
     /// The same with a mutant.
     fn with(self, mutant: Self::Mutant) -> Self;
-    /// Whether this is wrong.
+    /// Whether this mutant is active.
     fn is(&self, mutant: Self::Mutant) -> bool;
 }
 
-/// What a part of a state has to be.
+/// Requirements on a part of a state.
 pub trait Part: Copy + Debug + PartialEq + Hash + Send + Sync + 'static {}
 impl<T: Copy + Debug + PartialEq + Hash + Send + Sync + 'static> Part for T {}
 
@@ -96,60 +95,59 @@ pub type StateOf<P> = State<<P as Protocol>::Program, <P as Protocol>::Own, <P a
 /// A CPU of a protocol.
 pub type CpuOf<P> = Cpu<<P as Protocol>::Program, <P as Protocol>::Own>;
 
-/// A protocol with its bounds: CPUs, programs, how often. [`program`] runs it.
+/// A protocol with its bounds: CPUs, programs, repetitions. [`program`] runs it.
 pub trait Protocol: Mutated {
     /// Its name.
     const NAME: &str;
-    /// What is explored whole, by name.
+    /// Bounds that are explored exhaustively, by name.
     const SOUND: &[(&str, Self)];
 
-    /// What a CPU can be at.
+    /// The programs of a CPU.
     type Program: Part;
     /// An operation of a program.
     type Op: Copy + Debug + PartialEq + 'static;
-    /// What a CPU has beyond what every CPU has.
+    /// The protocol's own state of a CPU.
     type Own: Part;
-    /// What there is apart from CPUs and memory.
+    /// Shared state other than CPUs and memory.
     type Shared: Part;
 
     /// Programs that a CPU may begin on its own, by the number in [`Step::Begin`].
     const PROGRAMS: &[Self::Program];
-    /// The program that answers a request; `None` where there are none.
+    /// The program that answers a request; `None` if there are no requests.
     const SERVE: Option<Self::Program>;
 
-    /// How many CPUs there are.
+    /// Number of CPUs.
     fn cpus(&self) -> usize;
-    /// Where it begins.
+    /// The initial state.
     fn start(&self) -> StateOf<Self>;
     /// A program's operations.
     fn ops(&self, program: Self::Program) -> &'static [Self::Op];
     /// Whether a CPU may begin this one of [`PROGRAMS`](Self::PROGRAMS) now.
     fn may_begin(&self, state: &StateOf<Self>, cpu: usize, program: Self::Program) -> bool;
-    /// A CPU begins a program: what that costs it.
+    /// Updates a CPU's budget when it begins a program.
     fn begin(&self, cpu: &mut CpuOf<Self>, program: Self::Program);
-    /// Carries out an operation; says where the program goes on.
+    /// Carries out an operation. Returns where the program continues.
     fn carry_out(&self, state: &mut StateOf<Self>, cpu: usize, program: Self::Program, op: Self::Op) -> Next<Self::Op>;
     /// Whether a CPU has to wait before this operation.
     fn waits(&self, state: &StateOf<Self>, cpu: usize, op: Self::Op) -> bool;
     /// Whether a CPU takes interrupts.
     fn is_open(&self, cpu: &CpuOf<Self>) -> bool;
-    /// A CPU has ended a program, and is back at what it was at before: what it has read on the way is of no matter any
-    /// more.
+    /// A CPU has ended a program, and continues with the previous one. Values read on the way no longer matter.
     fn ended(&self, cpu: &mut CpuOf<Self>, program: Self::Program);
-    /// Walkers fill what they can reach, after each step.
+    /// Walkers fill everything that they can reach, after each step.
     fn fill(&self, state: &mut StateOf<Self>);
-    /// Whether nobody waits for anything any more.
+    /// Whether no CPU waits for anything any more.
     fn is_over(&self, state: &StateOf<Self>) -> bool;
-    /// The claim that is broken, if one is. C5 is not looked for here: it is broken where nothing can happen although
-    /// it is not [over](Self::is_over).
+    /// The broken claim, if any. C5 is not checked here: it is broken if no step is possible although the protocol is
+    /// not [over](Self::is_over).
     fn broken(&self, state: &StateOf<Self>) -> Option<Claim>;
 }
 
-/// Declares a model's `Mutant`s, each with the claim that it breaks and the bounds in which that shows: none can be
-/// forgotten.
+/// Declares a model's `Mutant`s, each with the claim that it breaks and the bounds in which that shows, so none can be
+/// omitted.
 macro_rules! mutants {
     ($protocol:ty; $($(#[$doc:meta])* $name:ident: $claim:ident in $bounds:expr;)*) => {
-        /// What is left out, weakened or moved.
+        /// The operation that is left out, weakened or moved.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Mutant {
             $($(#[$doc])* $name,)*
@@ -172,10 +170,10 @@ macro_rules! mutants {
 }
 pub(crate) use mutants;
 
-/// A protocol as the model checker takes it.
+/// A protocol as input of the model checker.
 struct Checked<P>(P);
 
-/// A state and what is broken in it.
+/// A state and the claim that is broken in it.
 #[derive(Debug, Clone, PartialEq, Hash)]
 struct Judged<S> {
     state: S,
@@ -226,16 +224,16 @@ impl<P: Protocol> Model for Checked<P> {
     }
 }
 
-/// What an exploration found.
+/// The result of an exploration.
 #[derive(Debug, Clone)]
 pub struct Explored {
-    /// Different states.
+    /// Number of different states.
     pub states: usize,
-    /// Steps of the longest of the shortest ways to a state.
+    /// Length of the longest of the shortest paths to a state.
     pub depth: usize,
-    /// The claim that was broken first, breadth first, and how.
+    /// The first broken claim, breadth first, and the steps to it.
     pub broken: Option<(Claim, Vec<Step>)>,
-    /// How long it took.
+    /// Duration of the exploration.
     pub took: Duration,
 }
 

@@ -1,7 +1,7 @@
-//! Prints what each model visits and which mutants it kills: `cargo run --release -p protocol`.
+//! Prints the size of each model and the mutants that it kills: `cargo run --release -p protocol`.
 //!
-//! With names of models, only those. `--stories` adds how each mutant breaks its claim, step by step. Exit status 1
-//! when a sound protocol breaks a claim or a mutant survives, 2 on bad usage.
+//! With names of models, runs only those. `--stories` adds how each mutant breaks its claim, step by step. Exit status
+//! 1 if a sound protocol breaks a claim or a mutant survives, 2 on bad usage.
 
 use protocol::generations::Generations;
 use protocol::promotion::Promotion;
@@ -11,7 +11,7 @@ use protocol::walks::Walks;
 use protocol::{MODELS, Protocol};
 use std::process::ExitCode;
 
-/// What came out so far.
+/// Results so far.
 #[derive(Default)]
 struct Totals {
     states: usize,

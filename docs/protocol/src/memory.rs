@@ -1,11 +1,10 @@
-//! Memory as the models have it: each CPU's stores wait in a buffer of its own before others see them.
+//! Memory of the models: each CPU's stores are buffered before other CPUs see them.
 //!
 //! Weaker than x86: relaxed stores to different words become visible in any order, as on Arm and RISC-V. A release
-//! store waits for every store before it. A full barrier empties the buffer. Two things are not here: loads take effect
-//! in the order of the program, and all other CPUs see a store at the same moment (which holds on x86, Armv8 and
-//! RISC-V).
+//! store waits for every store before it. A full barrier empties the buffer. Two effects are not modelled: loads take
+//! effect in program order, and all other CPUs see a store at the same time (which holds on x86, Armv8 and RISC-V).
 //!
-//! Page-table walkers are observers of their own: they read memory, never a buffer, not even their own CPU's.
+//! Page-table walkers are separate observers: they read memory and no buffer, not even their own CPU's.
 
 /// Most CPUs of a model.
 pub const CPUS: usize = 3;
@@ -13,10 +12,10 @@ pub const CPUS: usize = 3;
 /// Most words of a model.
 pub const WORDS: usize = 18;
 
-/// Stores that can wait on one CPU. Models never have more; [`Memory::store`] panics if one does.
+/// Most buffered stores of one CPU. Models never exceed it; [`Memory::store`] panics if one does.
 const WAITING: usize = 6;
 
-/// A store that only its own CPU sees yet.
+/// A store that only its own CPU sees so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Store {
     word: u8,
@@ -41,17 +40,17 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Sets a word before anything begins.
+    /// Sets a word in the initial state.
     pub fn set(&mut self, word: usize, value: u8) {
         self.words[word] = value;
     }
 
-    /// What walkers, and every CPU that has stored nothing there, see.
+    /// The value that walkers see, and every CPU without a buffered store to the word.
     pub fn visible(&self, word: usize) -> u8 {
         self.words[word]
     }
 
-    /// A load: the CPU's own newest store, else memory.
+    /// A load: the CPU's own newest store, otherwise memory.
     pub fn load(&self, cpu: usize, word: usize) -> u8 {
         let own = self.buffers[cpu].iter().rev().flatten();
         own.into_iter()
@@ -71,15 +70,15 @@ impl Memory {
     /// A relaxed store.
     ///
     /// # Panics
-    /// When the buffer is full.
+    /// If the buffer is full.
     pub fn store(&mut self, cpu: usize, word: usize, value: u8) {
         self.push(cpu, word, value, false);
     }
 
-    /// A release store: visible after every store before it.
+    /// A release store: visible after every earlier store.
     ///
     /// # Panics
-    /// When the buffer is full.
+    /// If the buffer is full.
     pub fn release(&mut self, cpu: usize, word: usize, value: u8) {
         self.push(cpu, word, value, true);
     }
@@ -97,8 +96,7 @@ impl Memory {
         self.update_relaxed(cpu, word, change)
     }
 
-    /// A read-modify-write that orders nothing but its own word: what a mutant has in place of
-    /// [`update`](Self::update).
+    /// A read-modify-write that orders only its own word. Mutants use it in place of [`update`](Self::update).
     pub fn update_relaxed(&mut self, cpu: usize, word: usize, change: impl FnOnce(u8) -> u8) -> u8 {
         let of_word = |store: &Option<Store>| store.is_some_and(|store| usize::from(store.word) == word);
         while let Some(index) = self.buffers[cpu].iter().position(of_word) {
@@ -109,11 +107,10 @@ impl Memory {
         old
     }
 
-    /// Sets a CPU's bit by an exchange, which is a full barrier; with `plain` by a mere store: what a mutant has in its
-    /// place.
+    /// Sets a CPU's bit by an exchange, which is a full barrier. With `plain`, for mutants, by a plain store.
     ///
     /// # Panics
-    /// When the buffer is full.
+    /// If the buffer is full.
     pub fn enter(&mut self, cpu: usize, word: usize, plain: bool) {
         if plain {
             self.store(cpu, word, 1);
@@ -122,12 +119,12 @@ impl Memory {
         }
     }
 
-    /// Which stores of this CPU may become visible next, by their place in its buffer.
+    /// The stores of this CPU that may become visible next, by their place in its buffer.
     pub fn drainable(&self, cpu: usize) -> impl Iterator<Item = usize> + '_ {
         let buffer = &self.buffers[cpu];
         (0..WAITING).filter(|&index| {
             buffer[index].is_some_and(|store| {
-                !store.release || index == 0 // behind everything before it
+                !store.release || index == 0 // after everything before it
             }) && buffer[..index]
                 .iter()
                 .flatten()
@@ -135,7 +132,7 @@ impl Memory {
         })
     }
 
-    /// That store becomes visible.
+    /// Makes that store visible.
     pub fn drain(&mut self, cpu: usize, index: usize) {
         if let Some(store) = self.buffers[cpu][index] {
             self.words[usize::from(store.word)] = store.value;

@@ -1,45 +1,45 @@
-//! Programs: lists of operations that others may come between. CPUs that run them over one memory, and ask each other
-//! by interrupt; and what can happen next in a protocol that is written so.
+//! Programs: lists of operations between which other CPUs may run. CPUs run them over one memory and send each other
+//! interrupts. Also computes the possible steps of a protocol in this form.
 
 use crate::memory::{CPUS, Memory};
 use crate::{CpuOf, Protocol, StateOf, Step};
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
 
-/// Where a CPU is.
+/// The position of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place<P> {
-    /// In this program.
+    /// The program.
     pub program: P,
-    /// Before this operation of it.
+    /// The next operation.
     pub op: u8,
 }
 
-/// Where a program goes on behind an operation.
+/// Where a program continues after an operation.
 #[derive(Debug, Clone, Copy)]
 pub enum Next<O> {
-    /// With the operation that follows.
+    /// With the next operation.
     Following,
-    /// With this one.
+    /// With this operation.
     To(O),
-    /// Nowhere: it is over.
+    /// The program ends.
     End,
 }
 
-/// One CPU: what every protocol's has, and its `own`.
+/// One CPU: the state that every protocol has, and its `own`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cpu<P, O> {
-    /// What it is at.
+    /// Its position.
     pub at: Option<Place<P>>,
-    /// What it was at when an interrupt came.
+    /// The position that an interrupt interrupted.
     pub outer: Option<Place<P>>,
-    /// Requesters that have asked, bit by bit.
+    /// Requesters with a pending request, one bit each.
     pub asked: u8,
-    /// The one that is being served.
+    /// The requester that is being served.
     pub serving: u8,
-    /// Targets, bit by bit, while they are being chosen; those that have not answered, while it waits.
+    /// Targets, one bit each, while they are being chosen; then those that have not answered.
     pub targets: u8,
-    /// What only this protocol's CPUs have.
+    /// The protocol's own state of a CPU.
     pub own: O,
 }
 
@@ -69,19 +69,19 @@ impl<P, O> DerefMut for Cpu<P, O> {
     }
 }
 
-/// All that there is.
+/// A complete state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State<P, O, S> {
-    /// Words, and stores that wait.
+    /// Words, and buffered stores.
     pub memory: Memory,
     /// The CPUs.
     pub cpus: [Cpu<P, O>; CPUS],
-    /// What only this protocol has.
+    /// The protocol's own shared state.
     pub shared: S,
 }
 
 impl<P, O, S> State<P, O, S> {
-    /// `Engine::request`: a full barrier; then every target of `cpu` is asked.
+    /// `Engine::request`: a full barrier; then every target of `cpu` has a request.
     pub fn send(&mut self, cpu: usize) {
         self.memory.barrier(cpu);
         let targets = self.cpus[cpu].targets;
@@ -93,7 +93,7 @@ impl<P, O, S> State<P, O, S> {
         }
     }
 
-    /// `Queue::take`: a full barrier; then `cpu` serves one that has asked.
+    /// `Queue::take`: a full barrier; then `cpu` serves one requester.
     pub fn take_request(&mut self, cpu: usize) {
         self.memory.barrier(cpu);
         let cpu = &mut self.cpus[cpu];
@@ -101,7 +101,7 @@ impl<P, O, S> State<P, O, S> {
         cpu.asked &= cpu.asked - 1;
     }
 
-    /// `Request::acknowledge`: a full barrier; then the one that `cpu` serves waits for it no longer.
+    /// `Request::acknowledge`: a full barrier; then the requester that `cpu` serves no longer waits for it.
     pub fn acknowledge(&mut self, cpu: usize) {
         self.memory.barrier(cpu);
         let requester = usize::from(self.cpus[cpu].serving);
@@ -109,12 +109,12 @@ impl<P, O, S> State<P, O, S> {
     }
 }
 
-/// The operation that a CPU is before.
+/// The next operation of a CPU.
 pub fn next_op<P: Protocol>(protocol: &P, cpu: &CpuOf<P>) -> Option<P::Op> {
     cpu.at.map(|at| protocol.ops(at.program)[usize::from(at.op)])
 }
 
-/// What can happen next.
+/// The possible steps.
 pub fn steps<P: Protocol>(protocol: &P, state: &StateOf<P>, steps: &mut Vec<Step>) {
     for (number, cpu) in state.cpus.iter().enumerate().take(protocol.cpus()) {
         let id = number as u8;
@@ -135,7 +135,7 @@ pub fn steps<P: Protocol>(protocol: &P, state: &StateOf<P>, steps: &mut Vec<Step
     }
 }
 
-/// Makes one of [`steps`] happen.
+/// Takes one of [`steps`].
 pub fn take<P: Protocol>(protocol: &P, state: &mut StateOf<P>, step: Step) {
     let number = step.cpu();
     let cpu = &mut state.cpus[number];
@@ -167,10 +167,10 @@ pub fn take<P: Protocol>(protocol: &P, state: &mut StateOf<P>, step: Step) {
     protocol.fill(state);
 }
 
-/// The place behind the operation at `place`; `None` when the program is over.
+/// The place after the operation at `place`; `None` if the program ends.
 ///
 /// # Panics
-/// When the operation to go on with is not in the program.
+/// If the operation to continue with is not in the program.
 fn behind<P: Copy, O: PartialEq>(ops: &[O], place: Place<P>, next: Next<O>) -> Option<Place<P>> {
     let index = match next {
         Next::Following => usize::from(place.op) + 1,

@@ -1,4 +1,4 @@
-//! Running a model with its mutants, and the table of what came out.
+//! Runs a model with its mutants, and prints the table of results.
 
 use crate::program::{take, tell};
 use crate::{Claim, Explored, Protocol, Step, explore};
@@ -11,16 +11,16 @@ pub struct Line {
     pub protocol: &'static str,
     /// The bounds, or the mutant.
     pub subject: String,
-    /// The claim that was to be broken; `None` for the sound protocol.
+    /// The claim expected to be broken; `None` for the sound protocol.
     pub expected: Option<Claim>,
-    /// What was found.
+    /// The result.
     pub explored: Explored,
-    /// How, step by step, where a claim was broken.
+    /// The steps to the broken claim, if one was broken.
     pub story: String,
 }
 
 impl Line {
-    /// Whether what was expected was found, and nothing else.
+    /// Whether the expected claim was broken, and no other.
     pub fn is_right(&self) -> bool {
         self.explored.broken.as_ref().map(|(claim, _)| *claim) == self.expected
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Explores the sound protocol and every mutant; `each` is told what came out.
+/// Explores the sound protocol and every mutant; calls `each` with each result.
 pub fn run<P: Protocol>(mut each: impl FnMut(Line)) {
     let line = |subject: String, expected, protocol: P| {
         let explored = explore(protocol);
@@ -64,7 +64,7 @@ pub fn run<P: Protocol>(mut each: impl FnMut(Line)) {
     }
 }
 
-/// How a claim came to be broken, step by step.
+/// The steps to a broken claim, as text.
 pub fn story<P: Protocol>(protocol: P, steps: &[Step]) -> String {
     let mut state = protocol.start();
     let mut lines = String::new();

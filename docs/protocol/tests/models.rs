@@ -1,4 +1,4 @@
-//! Every model, whole, and every mutant of it.
+//! Explores every model exhaustively, with each of its mutants.
 
 use protocol::Protocol;
 use protocol::generations::Generations;
@@ -9,7 +9,7 @@ use protocol::walks::Walks;
 use shootdown_known_bugs::mistakes;
 
 fn holds_and_its_mutants_do_not<P: Protocol>() {
-    // The manifest of all deliberate mistakes lists the same.
+    // The manifest of all deliberate mistakes must list the same.
     let listed = mistakes("model").filter(|mistake| mistake.place == Some(P::NAME));
     let listed: Vec<_> = listed
         .map(|it| (it.name.to_owned(), it.breaks.map(str::to_owned)))

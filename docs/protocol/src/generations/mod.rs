@@ -1,8 +1,8 @@
 //! (a) Generations: per-CPU tags, switches, lazy CPUs, requests by interrupt, freed tables.
 //!
-//! One space, *A*, has two pages. Requesters withdraw one page each; other CPUs switch between *A* and another space
-//! *B*, go lazy and come back, in any order. A CPU's cache holds all that its walker may have filled since the last
-//! invalidation, from memory as walkers see it.
+//! One space, *A*, has two pages. Requesters withdraw one page each. Other CPUs switch between *A* and another space
+//! *B*, and enter and leave lazy TLB mode, in any order. A CPU's cache holds everything that its walker may have filled
+//! since the last invalidation, from memory as walkers see it.
 
 mod steps;
 
@@ -15,7 +15,7 @@ const GENERATION: usize = 0;
 const ENTRY: usize = 1;
 /// Its CPU set (`Space::cpus`), by CPU.
 const MEMBER: usize = 3;
-/// What each CPU says that it runs (`PerCpu::state`): a space, and flags.
+/// The published state of each CPU (`PerCpu::state`): a space, and flags.
 const STATE: usize = 6;
 
 const KERNEL: u8 = 0;
@@ -25,22 +25,22 @@ const SPACE: u8 = 3;
 const LAZY: u8 = 4;
 const SWITCHING: u8 = 8;
 
-/// One operation, between which others come.
+/// One operation; other CPUs may run between operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     /// The kernel clears an entry, or unlinks a table: a plain store.
     ClearEntry,
-    /// `Engine::dispatch`: counts the request; a full barrier.
+    /// `Engine::dispatch`: increments the generation; a full barrier.
     Increment,
     /// `Engine::targets`: is this CPU in the set?
     Member(u8),
-    /// `Engine::targets`: what does it run? Is it concerned?
+    /// `Engine::targets`: what does it run? Is it a target?
     Look(u8),
     /// `Engine::request`: queues the request at every target and interrupts it.
     Send,
     /// `flush_next`, `catch_up`, `load_slot`: reads the generation.
     ReadGeneration,
-    /// `Engine::flush_here`: the requester's own part.
+    /// `Engine::flush_here`: the requester's local flush.
     FlushHere,
     /// `Engine::wait_reporting`, serving requests aimed at itself.
     Wait,
@@ -48,13 +48,14 @@ pub enum Op {
     Complete,
     /// The kernel frees the frame, or the table.
     Free,
-    /// `Engine::switch_to`, step 1; of a lazy CPU that lets go, `Engine::unload`.
+    /// `Engine::switch_to`, step 1; when a lazy CPU unloads the space, `Engine::unload`.
     PublishSwitching,
     /// `Engine::switch_to`, step 2: joins the set of the space that it switches to; a full barrier.
     Join,
-    /// `Engine::load_slot`: the root, and where the slot is behind everything under its tag in the same step.
+    /// `Engine::load_slot`: loads the root and, if the slot is behind, flushes everything under its tag in the same
+    /// step.
     LoadRoot,
-    /// Mutant 42: the tag is flushed first; then the root is loaded, keeping what there is.
+    /// Mutant 42: the tag is flushed first; then the root is loaded with entries kept.
     FlushSlot,
     /// See [`FlushSlot`](Op::FlushSlot).
     LoadRootKeeping,
@@ -68,11 +69,11 @@ pub enum Op {
     PublishNotLazy,
     /// `Engine::leave_lazy_here`: between publishing and reading.
     Barrier,
-    /// `Engine::catch_up`, of the generation that was read.
+    /// `Engine::catch_up`, to the generation that was read.
     CatchUp,
-    /// `Queue::take`: a full barrier; then what is asked, of the space that is loaded (`Engine::execute`).
+    /// `Queue::take`: a full barrier; then the request is carried out for the loaded space (`Engine::execute`).
     Take,
-    /// `Engine::flush_next`: rule 2; else `Engine::catch_up`.
+    /// `Engine::flush_next`: rule 2; otherwise `Engine::catch_up`.
     FlushAsAsked,
     /// `Request::acknowledge`.
     Acknowledge,
@@ -82,7 +83,7 @@ pub enum Op {
     Record,
 }
 
-/// What a CPU can be at.
+/// The programs of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// Withdraws a page, and flushes.
@@ -91,9 +92,9 @@ pub enum Program {
     SwitchIn,
     /// Switches to B.
     SwitchOut,
-    /// Goes lazy.
+    /// Enters lazy TLB mode.
     GoLazy,
-    /// Comes back from being lazy.
+    /// Leaves lazy TLB mode.
     LeaveLazy,
     /// Answers a request.
     Serve,
@@ -105,7 +106,7 @@ mutants! {
     IncrementWithoutBarrier: C1 in SMALL;
     /// Set and states are read before the increment.
     TargetsBeforeIncrement: C1 in SMALL;
-    /// A switching CPU is not counted (regression 1).
+    /// A switching CPU is not a target (regression 1).
     SwitchingSkipped: C1 in SMALL;
     /// Joining is a plain store (regression 2).
     JoinWithoutBarrier: C1 in SMALL;
@@ -115,11 +116,11 @@ mutants! {
     GenerationBeforeJoin: C1 in SMALL;
     /// The set is left before the new root is loaded (regression 23).
     LeaveBeforeRoot: C3 in TABLES;
-    /// No barrier between leaving lazy and reading the generation (rule 4).
+    /// No barrier between leaving lazy TLB mode and reading the generation (rule 4).
     LazyExitWithoutBarrier: C1 in SMALL;
-    /// Leaving lazy does not look at the generation.
+    /// Leaving lazy TLB mode does not read the generation.
     LazyExitWithoutCatchUp: C1 in SMALL;
-    /// A CPU that goes lazy leaves the set (regression 40).
+    /// A CPU that enters lazy TLB mode leaves the set (regression 40).
     LazyLeavesSet: C1 in SMALL;
     /// Lazy CPUs are skipped although a table is freed (regression 35).
     LazySkippedDespiteTables: C3 in TABLES;
@@ -131,15 +132,15 @@ mutants! {
     PartialRecordsCurrent: C1 in THREE;
     /// The requester does not flush itself.
     NoLocalFlush: C1 in SMALL;
-    /// The requester flushes nothing when the space is not current there (regression 13).
+    /// The requester flushes nothing if the space is not current there (regression 13).
     SkippedWhenNotCurrent: C1 in AWAY;
     /// The waiter gives up (regression 24, C7).
     GivesUp: C1 in SMALL;
     /// The frame is freed before the wait (regression 16).
     FreedBeforeWait: C2 in SMALL;
-    /// Whoever waits serves nobody (regressions 10, 11).
+    /// A waiting CPU does not serve requests (regressions 10, 11).
     NoSelfService: C5 in TWO;
-    /// A slot changes hands without a flush (regression 18).
+    /// A slot gets a new owner without a flush (regression 18).
     SlotReusedWithoutFlush: C4 in ONE_SLOT;
     /// The tag is flushed before the root load, not with it (regression 42).
     FlushBeforeRoot: C4 in ONE_SLOT;
@@ -147,28 +148,28 @@ mutants! {
     EarlyDespiteTables: C3 in TABLES;
 }
 
-/// Flushes by generations. CPUs below `requesters` flush; all others, and no requester, wander.
+/// Flushes by generations. CPUs below `requesters` flush; only the others run the other programs.
 #[derive(Debug, Clone, Copy)]
 pub struct Generations {
     /// CPUs.
     pub cpus: usize,
-    /// How many of them withdraw a page each.
+    /// Number of CPUs that withdraw a page each.
     pub requesters: usize,
     /// Programs that each other CPU may begin.
     pub wanders: u8,
     /// Tag slots of a CPU, 1 or 2.
     pub slots: u8,
-    /// What is withdrawn are links to tables, which are freed.
+    /// Whether links to tables are withdrawn, and the tables freed.
     pub tables: bool,
-    /// Requesters run space B.
+    /// Whether requesters run space B.
     pub away: bool,
-    /// Targets answer at the entry of their handler (`transport/early_ack.rs`).
+    /// Whether targets answer at the entry of their handler (`transport/early_ack.rs`).
     pub early: bool,
-    /// Requesters have interrupts on, but for their local part; else they serve only while they wait.
+    /// Whether requesters have interrupts on, except for their local flush; otherwise they serve only while they wait.
     pub open: bool,
-    /// A partial flush need not be of the newest request (rule 2 asks for it; see `SOUND`).
+    /// Whether a partial flush may be of a request other than the newest (rule 2 forbids it; see `SOUND`).
     pub not_newest: bool,
-    /// What is wrong.
+    /// The mutant, if any.
     pub mutant: Option<Mutant>,
 }
 
@@ -195,26 +196,26 @@ const THREE: Generations = Generations {
     ..TWO
 };
 
-/// What a CPU has.
+/// The state of a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Own {
-    /// The root that is loaded.
+    /// The loaded root.
     root: u8,
-    /// What it has said last that it runs.
+    /// The state that it has published last.
     state: u8,
-    /// The generation that the slot of A records; 0 when another space has it.
+    /// The generation that the slot of A records; 0 if another space has the slot.
     seen: u8,
-    /// Pages of A, bit by bit, that may be cached under the slot's tag.
+    /// Pages of A that may be cached under the slot's tag, one bit each.
     tlb: u8,
     /// The generation of its request.
     generation: u8,
     /// The generation that it has read.
     read: u8,
-    /// What it may still begin.
+    /// Number of programs that it may still begin.
     left: u8,
 }
 
-/// Pages, bit by bit.
+/// Pages, one bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Shared {
     complete: u8,
@@ -225,7 +226,7 @@ type Cpu = program::Cpu<Program, Own>;
 type State = program::State<Program, Own, Shared>;
 
 impl Generations {
-    /// The programs, with what the mutants move in them.
+    /// The programs, with the operations that mutants move.
     #[rustfmt::skip]
     fn programs(&self, program: Program) -> &'static [Op] {
         use Op::*;

@@ -1,4 +1,4 @@
-//! What the operations do, and what must hold.
+//! Effects of the operations, and the invariants.
 
 use super::*;
 use crate::memory::Memory;
@@ -20,7 +20,7 @@ impl Generations {
         }
     }
 
-    /// Rule 2: flushes what `requester` asks for, as far as it was not flushed, after the generation was read.
+    /// Rule 2: flushes what `requester` requests, unless flushed already, after the generation was read.
     fn flush_as_asked(&self, state: &mut State, cpu: usize, requester: usize) {
         let (asked, pages) = (state.cpus[requester].generation, Self::pages(requester));
         let own = &mut state.cpus[cpu];
@@ -45,7 +45,7 @@ impl Generations {
         self.early || self.is(Mutant::EarlyDespiteTables)
     }
 
-    /// `Engine::execute` and `Engine::sync_loaded_space`: what a handler does that runs `state`.
+    /// `Engine::execute` and `Engine::sync_loaded_space`: the next operation of a handler on a CPU in `state`.
     fn asked_to(&self, state: u8, elsewhere: Next<Op>) -> Next<Op> {
         match state {
             other if other & SPACE != A => elsewhere,
@@ -55,7 +55,7 @@ impl Generations {
         }
     }
 
-    /// Whether a CPU may touch user addresses of A.
+    /// Whether a CPU may access user addresses of A.
     fn in_user(own: &Cpu) -> bool {
         own.state == A && own.at.is_none_or(|at| at.program == Program::Flush)
     }
@@ -101,7 +101,7 @@ impl Protocol for Generations {
             "2 requesters, 1 wanders, interrupts on",
             Generations { open: true, ..THREE },
         ),
-        // Half of rule 2 is no matter of safety: a slot that records its own generation is behind, and will catch up.
+        // Half of rule 2 is not needed for safety: a slot that records its own generation is behind, and will catch up.
         (
             "2 requesters, 1 wanders, newest not asked for",
             Generations {
@@ -126,7 +126,7 @@ impl Protocol for Generations {
             let own = &mut state.cpus[cpu];
             own.left = if requester { 1 } else { self.wanders };
             (own.root, own.state) = if away { (B, B) } else { (A, A) };
-            // Who is away has run A before, in a slot that is still its own.
+            // A requester that runs B has run A before, in a slot that A still owns.
             (own.seen, own.tlb) = if away && self.slots == 1 { (0, 0) } else { (1, 3) };
             state.memory.set(STATE + cpu, own.state);
             state.memory.set(MEMBER + cpu, u8::from(!away));

@@ -1,8 +1,8 @@
 //! (c) Promotion of a space from per-CPU slots to a system-wide tag, demotion back to slots, and flushes meanwhile.
 //!
 //! One space, *A*, has four pages, which requesters withdraw one by one. Between two flushes a requester may begin a
-//! promotion or a demotion. Other CPUs switch to another space and back, go lazy and come back. A CPU has a slot for A
-//! and may have entries under the tag; each cache holds all that the walker may have filled.
+//! promotion or a demotion. Other CPUs switch to another space and back, and enter and leave lazy TLB mode. A CPU has a
+//! slot for A and may have entries under the tag. Each cache holds everything that the walker may have filled.
 
 mod steps;
 
@@ -19,7 +19,7 @@ const PAGES: usize = 4;
 const ALL_PAGES: u8 = (1 << PAGES) - 1;
 /// Its CPU set, by CPU.
 const MEMBER: usize = ENTRY + PAGES;
-/// What each CPU says that it runs.
+/// The published state of each CPU.
 const STATE: usize = MEMBER + CPUS;
 
 const PER_CPU: u8 = 0;
@@ -37,12 +37,12 @@ const LAZY: u8 = 4;
 const SWITCHING: u8 = 8;
 const ON_TAG: u8 = 16;
 
-/// One operation, between which others come.
+/// One operation; other CPUs may run between operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     /// The kernel clears an entry.
     ClearEntry,
-    /// `Engine::dispatch`: counts the request, under every mode; a full barrier.
+    /// `Engine::dispatch`: increments the generation, in every mode; a full barrier.
     Increment,
     /// `Engine::dispatch`: the mode, after the increment.
     Dispatch,
@@ -58,9 +58,9 @@ pub enum Op {
     Broadcast,
     /// `Engine::broadcast_and_sync`: complete everywhere.
     Sync,
-    /// `Engine::stragglers`: who is on the wrong kind of tag? Waits out who is switching.
+    /// `Engine::stragglers`: which CPUs are on the wrong kind of tag? Waits for CPUs that are switching.
     Scan(u8),
-    /// `Engine::flush_in_transition`, `Engine::finish_demotion`: the exchange, if nobody is.
+    /// `Engine::flush_in_transition`, `Engine::finish_demotion`: the exchange, if there is none.
     Settle,
     /// `Engine::finish_demotion`: everything under the tag.
     BroadcastTag,
@@ -102,7 +102,7 @@ pub enum Op {
     Acknowledge,
 }
 
-/// What a CPU can be at.
+/// The programs of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// Withdraws a page, and flushes.
@@ -113,9 +113,9 @@ pub enum Program {
     SwitchIn,
     /// Switches to B.
     SwitchOut,
-    /// Goes lazy.
+    /// Enters lazy TLB mode.
     GoLazy,
-    /// Comes back from being lazy.
+    /// Leaves lazy TLB mode.
     LeaveLazy,
     /// Answers a request.
     Serve,
@@ -127,15 +127,15 @@ mutants! {
     IncrementWithoutBarrier: C1 in SYSTEM_WIDE;
     /// The mode is read before the increment.
     ModeBeforeIncrement: C1 in OTHERWISE;
-    /// A flush under a tag does not count.
+    /// A flush under a tag does not increment the generation.
     NotCountedUnderTag: C1 in DEMOTED;
     /// A flush in transition only broadcasts.
     TransitionOnlyBroadcasts: C1 in PROMOTED;
     /// A flush in transition only interrupts.
     TransitionOnlyInterrupts: C1 in PROMOTED;
-    /// The transition is ended although some CPU runs on a slot.
+    /// The transition ends although a CPU runs on a slot.
     TransitionEndsEarly: C1 in TOGETHER;
-    /// A CPU that is switching is not waited out.
+    /// A switching CPU is not waited for.
     SwitchingNotWaitedOut: C1 in PROMOTED;
     /// A switch reads the mode before it joins.
     ModeBeforeJoin: C1 in PROMOTED;
@@ -145,7 +145,7 @@ mutants! {
     JoinWithoutBarrier: C1 in PROMOTED;
     /// A flush in demotion only broadcasts.
     DemotionOnlyBroadcasts: C1 in DEMOTED;
-    /// The tag is given up although some CPU has it loaded.
+    /// The tag is given up although a CPU has it loaded.
     DemotionEndsEarly: C4 in DEMOTED;
     /// The tag is freed before it is invalidated everywhere.
     FreedBeforeInvalidation: C4 in DEMOTED;
@@ -164,13 +164,13 @@ pub struct Promotion {
     pub flushes: [u8; CPUS],
     /// Promotions and demotions that each CPU may begin.
     pub changes: [u8; CPUS],
-    /// Switches and changes of laziness that each CPU may begin.
+    /// Switches and changes of lazy TLB mode that each CPU may begin.
     pub wanders: [u8; CPUS],
-    /// The mode at the beginning.
+    /// The initial mode.
     pub mode: u8,
-    /// A flush in demotion does not broadcast.
+    /// Whether a flush in demotion does not broadcast.
     pub only_interrupts: bool,
-    /// What is wrong.
+    /// The mutant, if any.
     pub mutant: Option<Mutant>,
 }
 
@@ -221,15 +221,15 @@ const AGAIN: Promotion = Promotion {
     ..PROMOTED
 };
 
-/// What a CPU has.
+/// The state of a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Own {
-    /// What it has read, put aside while it serves from a wait.
+    /// The word that it has read, kept while it serves from a wait.
     word: u8,
     read: u8,
     root: u8,
     state: u8,
-    /// Whether A's tag is loaded, and not the slot's.
+    /// Whether A's tag is loaded, not the slot's.
     on_tag: bool,
     /// The generation that the slot records.
     seen: u8,
@@ -237,7 +237,7 @@ pub struct Own {
     slot: u8,
     /// Pages that may be cached under A's tag.
     tag: u8,
-    /// By issuer: pages under A's tag that a broadcast which is under way will remove.
+    /// By issuer: pages under A's tag that a broadcast in progress will remove.
     doomed: [u8; CPUS],
     stragglers: u8,
     flushes: u8,
@@ -245,12 +245,12 @@ pub struct Own {
     left: u8,
 }
 
-/// What there is once.
+/// Shared state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shared {
-    /// Nobody has the tag.
+    /// Whether the tag is free.
     tag_free: bool,
-    /// Pages whose flush is complete, bit by bit.
+    /// Pages whose flush is complete, one bit each.
     complete: u8,
 }
 
@@ -258,7 +258,7 @@ type Cpu = program::Cpu<Program, Own>;
 type State = program::State<Program, Own, Shared>;
 
 impl Promotion {
-    /// The programs, with what the mutants move in them.
+    /// The programs, with the operations that mutants move.
     #[rustfmt::skip]
     fn programs(&self, program: Program) -> &'static [Op] {
         use Op::*;

@@ -1,4 +1,4 @@
-//! What the operations do, and what must hold.
+//! Effects of the operations, and the invariants.
 
 use super::*;
 use crate::memory::Memory;
@@ -21,7 +21,7 @@ impl Promotion {
         }
     }
 
-    /// Behind the local part and the broadcast: who must be interrupted.
+    /// After the local flush and the broadcast: which CPUs must be interrupted.
     fn after_settling(&self, kind: u8, stragglers: u8) -> Next<Op> {
         match kind {
             DEMOTING if self.is(Mutant::DemotionOnlyBroadcasts) => Next::To(Op::Complete),
@@ -104,7 +104,7 @@ impl Promotion {
         Next::Following
     }
 
-    /// Ends the transition, or the demotion, if nobody is on the wrong kind of tag.
+    /// Ends the transition, or the demotion, if no CPU is on the wrong kind of tag.
     fn settle(&self, state: &mut State, me: usize) -> Next<Op> {
         let memory = &mut state.memory;
         let own = &mut state.cpus[me];
@@ -134,13 +134,13 @@ impl Promotion {
         self.is(Mutant::FreedBeforeInvalidation) || self.is(Mutant::FreedBeforeSync)
     }
 
-    /// Whether what a CPU is at leaves alone what it runs.
+    /// Whether the CPU's position leaves the space that it runs unchanged.
     fn is_quiet(own: &Cpu) -> bool {
         own.at
             .is_none_or(|at| matches!(at.program, Program::Flush | Program::Change))
     }
 
-    /// Whether a CPU may touch user addresses of A.
+    /// Whether a CPU may access user addresses of A.
     fn in_user(own: &Cpu) -> bool {
         own.state & (SPACE | LAZY | SWITCHING) == A && Self::is_quiet(own)
     }
@@ -171,7 +171,7 @@ impl Protocol for Promotion {
         ("promoted by another than flushes", OTHERWISE),
         ("2 requesters in one transition", TOGETHER),
         ("2 requesters, demoted twice", AGAIN),
-        // Whoever is on the tag is interrupted and waited for, so the broadcast of each flush is more than needed.
+        // CPUs on the tag are interrupted and waited for, so the broadcast of each flush is more than needed.
         (
             "demoted without broadcasts",
             Promotion {
@@ -365,7 +365,7 @@ impl Protocol for Promotion {
                 state.take_request(me);
                 return match state.cpus[me].state {
                     elsewhere if elsewhere & SPACE != A => Next::To(Op::Acknowledge),
-                    // Before anything that has to do with tags (regression 6).
+                    // Before anything that involves tags (regression 6).
                     lazy if lazy & LAZY != 0 => Next::Following,
                     _ => Next::To(Op::ReadMode),
                 };
@@ -397,7 +397,7 @@ impl Protocol for Promotion {
 
     fn ended(&self, cpu: &mut Cpu, _: Program) {
         (cpu.read, cpu.serving) = (0, 0);
-        // A requester that served keeps the word that it has dispatched on.
+        // A requester that served keeps the word that it dispatched on.
         cpu.word = if cpu.at.is_none() { 0 } else { cpu.word };
     }
 

@@ -1,8 +1,8 @@
 //! (b) System-wide tags with roll-over: the slow and the fast path of a switch, reserved tags, local flushes, lazy
-//! CPUs, and a flush by broadcast or on one CPU alone.
+//! CPUs, and a flush by broadcast or on one CPU.
 //!
-//! There are as many spaces as one more than tags, and one tag more than CPUs. Every CPU switches between them, in any
-//! order; CPU 0 withdraws the page of space 0 meanwhile. A CPU's cache holds, by tag, whose entries it may hold.
+//! There is one more space than tags, and one more tag than CPUs. Every CPU switches between spaces, in any order; CPU
+//! 0 withdraws the page of space 0 meanwhile. A CPU's cache holds, by tag, the spaces of which it may have entries.
 
 mod steps;
 
@@ -17,7 +17,7 @@ const LOCK: usize = 1;
 const ENTRY: usize = 2;
 /// The CPU set of space 0, by CPU.
 const MEMBER: usize = 3;
-/// What each CPU runs under (`Running::active`).
+/// The tag that each CPU runs under (`Running::active`).
 const ACTIVE: usize = 6;
 /// Each space's epoch and tag (`Space::mode`).
 const MODE: usize = 9;
@@ -25,18 +25,18 @@ const MODE: usize = 9;
 const TAG: u8 = 7;
 const ONE_EPOCH: u8 = 8;
 
-/// One operation, between which others come.
+/// One operation; other CPUs may run between operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     /// `Engine::switch_to`, step 2: a full barrier.
     Join,
-    /// `Engine::load`: the kernel's root, before the next tag is chosen.
+    /// `Engine::load`: loads the kernel's root, before the next tag is chosen.
     LetGo,
     /// `Engine::rolled_tag`: the space's tag.
     ReadMode,
-    /// `Engine::rolled_tag`: is it of this epoch?
+    /// `Engine::rolled_tag`: is it in the present epoch?
     ReadEpoch,
-    /// `Engine::rolled_tag`: has a roll-over taken away what this CPU ran under?
+    /// `Engine::rolled_tag`: has a roll-over cleared the tag of this CPU?
     ReadActive,
     /// `Engine::rolled_tag`: the exchange of the fast path, a full barrier.
     Exchange,
@@ -46,13 +46,13 @@ pub enum Op {
     Choose,
     /// `Engine::roll_over`: the next epoch; all tags free.
     RollEpoch,
-    /// `Engine::roll_over`: keeps what this CPU runs under, and marks it.
+    /// `Engine::roll_over`: reserves the tag that this CPU runs under, and marks the CPU.
     RollCpu(u8),
     /// `Engine::new_tag`, after the roll-over.
     ChooseAgain,
     /// `Engine::rolled_tag_slowly`: the space's new tag; a full barrier.
     PublishMode,
-    /// `Engine::rolled_tag_slowly`: flushes everything here if marked; a full barrier.
+    /// `Engine::rolled_tag_slowly`: flushes everything on this CPU if marked; a full barrier.
     FlushIfMarked,
     /// `Engine::rolled_tag_slowly`.
     StoreActive,
@@ -64,9 +64,9 @@ pub enum Op {
     ClearEntry,
     /// `Engine::dispatch`: the increment, a full barrier.
     Increment,
-    /// `Engine::dispatch`: the space's tag, read for a flush.
+    /// `Engine::dispatch`: the space's tag, for the flush.
     ReadTag,
-    /// `Engine::flush_alone`: was any other CPU ever in the set?
+    /// `Engine::flush_alone`: was another CPU ever in the set?
     LookAlone,
     /// `Engine::flush_tag_here`, if none was: then the flush is complete.
     FlushHere,
@@ -76,14 +76,14 @@ pub enum Op {
     Complete,
 }
 
-/// What a CPU can be at.
+/// The programs of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// Switches to this space.
     Switch(u8),
-    /// Goes lazy, at once.
+    /// Enters lazy TLB mode, at once.
     GoLazy,
-    /// Comes back from being lazy.
+    /// Leaves lazy TLB mode.
     LeaveLazy,
     /// Withdraws the page of space 0, and flushes.
     Flush,
@@ -91,15 +91,15 @@ pub enum Program {
 
 mutants! {
     RollOver;
-    /// The fast path stores, where it must exchange.
+    /// The fast path uses a store instead of an exchange.
     FastPathStores: C4 in TWO;
     /// The fast path does not compare epochs.
     EpochNotCompared: C4 in TWO;
-    /// A roll-over keeps no tag for the CPU that runs on it.
+    /// A roll-over does not reserve the tag of a CPU that runs on it.
     ActiveNotReserved: C4 in TWO;
-    /// A second roll-over forgets what the first has kept.
+    /// A second roll-over loses the reservations of the first.
     ReservedForgotten: C1 in TWICE;
-    /// A tag that is kept for two CPUs is renewed for one.
+    /// A tag that is reserved for two CPUs is renewed for only one.
     RenewedOnce: C1 in TWICE;
     /// A roll-over marks no other CPU for its local flush.
     OthersNotMarked: C4 in TWO;
@@ -107,11 +107,11 @@ mutants! {
     MarkedNotFlushed: C4 in TWO;
     /// The root stays loaded while the next tag is chosen.
     NotLetGo: C3 in RENEWED;
-    /// A lazy CPU's tag is not kept, and it goes on with it (regression 38).
+    /// A lazy CPU's tag is not reserved, and the CPU continues with it (regression 38).
     LazyKeepsOldTag: C1 in TWO;
     /// The lock is not held.
     NoLock: C4 in TWO;
-    /// Neither barrier between publishing a new tag and the root load.
+    /// No barrier between publishing a new tag and the root load.
     TagPublishedLate: C1 in TWO;
     /// A flush reads the tag before it clears the entry (regression 46).
     TagReadBeforeClear: C1 in TWO;
@@ -119,7 +119,7 @@ mutants! {
     IncrementWithoutBarrier: C1 in TWO;
     /// Departed CPUs leave the set, with entries under the tag.
     LeavesSet: C1 in DEPARTS;
-    /// The set is looked at before the increment.
+    /// The set is read before the increment.
     LookBeforeIncrement: C1 in ALONE;
     /// The set is joined after the root load (regression 31).
     RootBeforeJoin: C1 in ALONE;
@@ -128,19 +128,19 @@ mutants! {
 /// Tags that roll over.
 #[derive(Debug, Clone, Copy)]
 pub struct RollOver {
-    /// CPUs. There is one tag more.
+    /// Number of CPUs. There is one tag more.
     pub cpus: usize,
-    /// Programs that each CPU may begin, the flush of CPU 0 not counted.
+    /// Programs that each CPU may begin, not counting the flush of CPU 0.
     pub wanders: [u8; CPUS],
-    /// All begin in space 0, not each in its own.
+    /// Whether all CPUs begin in space 0, not each in its own.
     pub together: bool,
-    /// What is withdrawn is the link to a table, which is freed.
+    /// Whether the link to a table is withdrawn, and the table freed.
     pub tables: bool,
-    /// A flush stays on its CPU where no other was ever in the set (`flush/local_first.rs`).
+    /// Whether a flush stays on its CPU if no other was ever in the set (`flush/local_first.rs`).
     pub local_first: bool,
-    /// Joining is a plain store.
+    /// Whether joining is a plain store.
     pub plain_join: bool,
-    /// What is wrong.
+    /// The mutant, if any.
     pub mutant: Option<Mutant>,
 }
 
@@ -157,20 +157,20 @@ const MORE: RollOver = RollOver {
     wanders: [4, 1, 0],
     ..TWO
 };
-/// One CPU rolls over twice under another that stays in the space.
+/// One CPU rolls over twice while another stays in the space.
 const TWICE: RollOver = RollOver {
     wanders: [5, 0, 0],
     together: true,
     ..TWO
 };
 const TABLES: RollOver = RollOver { tables: true, ..TWO };
-/// One CPU brings the space under another tag while the other leaves it.
+/// One CPU moves the space to another tag while the other leaves it.
 const RENEWED: RollOver = RollOver {
     wanders: [3, 1, 0],
     together: true,
     ..TABLES
 };
-/// A CPU leaves the space and comes back.
+/// A CPU leaves the space and returns.
 const DEPARTS: RollOver = RollOver {
     wanders: [0, 2, 0],
     together: true,
@@ -181,7 +181,7 @@ const ALONE: RollOver = RollOver {
     ..TWO
 };
 
-/// What a CPU has.
+/// The state of a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Own {
     /// The space that is switched to.
@@ -190,11 +190,11 @@ pub struct Own {
     root: u8,
     tag: u8,
     lazy: bool,
-    /// By tag: spaces, bit by bit, whose entries may be cached.
+    /// By tag: spaces whose entries may be cached, one bit each.
     tlb: [u8; 5],
-    /// The space's word that was read, or made.
+    /// The space's mode word that was read or created.
     word: u8,
-    /// What was read of `active`.
+    /// The value read from `active`.
     active: u8,
     /// `Running::reserved`, under the lock.
     reserved: u8,
@@ -204,12 +204,12 @@ pub struct Own {
     flushes: u8,
 }
 
-/// What there is once.
+/// Shared state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shared {
-    /// Tags that are in use, under the lock.
+    /// Tags in use, under the lock.
     used: u8,
-    /// No tag was left behind a roll-over.
+    /// Whether a roll-over left no tag.
     short: bool,
     complete: bool,
 }
@@ -218,7 +218,7 @@ type Cpu = program::Cpu<Program, Own>;
 type State = program::State<Program, Own, Shared>;
 
 impl RollOver {
-    /// The programs, with what the mutants move in them.
+    /// The programs, with the operations that mutants move.
     #[rustfmt::skip]
     fn programs(&self, program: Program) -> &'static [Op] {
         use Op::*;

@@ -1,4 +1,4 @@
-//! What the operations do, and what must hold.
+//! Effects of the operations, and the invariants.
 
 use super::*;
 use crate::memory::Memory;
@@ -6,7 +6,7 @@ use crate::program::Next;
 use crate::{Claim, Protocol};
 
 impl RollOver {
-    /// Tags, bit by bit: one more than CPUs.
+    /// Tags, one bit each: one more than CPUs.
     fn tags(&self) -> u8 {
         ((1 << (self.cpus + 1)) - 1) << 1
     }
@@ -20,7 +20,7 @@ impl RollOver {
         })
     }
 
-    /// Still valid, reserved, or free; else what follows rolls over.
+    /// Still valid, reserved, or free; otherwise a roll-over follows.
     fn choose(&self, state: &mut State, me: usize) -> Next<Op> {
         let State { memory, cpus, shared } = state;
         let own = &mut cpus[me];
@@ -49,7 +49,7 @@ impl RollOver {
         Next::To(Op::PublishMode)
     }
 
-    /// Keeps what CPU `other` runs under, and marks it.
+    /// Reserves the tag that CPU `other` runs under, and marks that CPU.
     fn roll_cpu(&self, state: &mut State, me: usize, other: usize) {
         if other >= self.cpus {
             return;
@@ -97,7 +97,7 @@ impl Protocol for RollOver {
         ("the same, local flushes first", ALONE),
         ("both in one space, tables freed", RENEWED),
         ("both in one space, local flushes first", DEPARTS),
-        // The exchange, or the lock, that follows the join is the barrier that rule 3 asks for.
+        // The exchange, or the lock, that follows the join is the barrier that rule 3 requires.
         (
             "local flushes first, a plain join",
             RollOver {
@@ -149,7 +149,7 @@ impl Protocol for RollOver {
             && match program {
                 Program::Flush => own.flushes > 0,
                 _ if own.left == 0 => false,
-                // There is one space more than tags, and one tag more than CPUs.
+                // There is one more space than tags, and one more tag than CPUs.
                 Program::Switch(space) => usize::from(space) < self.cpus + 2 && space + 1 != own.root,
                 Program::GoLazy => !own.lazy,
                 Program::LeaveLazy => own.lazy,
@@ -255,7 +255,7 @@ impl Protocol for RollOver {
                 own.tlb[tag] &= !1;
                 return Next::To(Op::Complete);
             }
-            // What is done here alone would not suffice.
+            // The local flush alone would not be enough.
             Op::FlushHere => {}
             Op::Broadcast => {
                 let tag = usize::from(own.word & TAG);
@@ -302,7 +302,7 @@ impl Protocol for RollOver {
             }
             let in_user = !own.lazy && own.at.is_none_or(|at| at.program == Program::Flush);
             if state.shared.complete && own.root == 1 && cached & 1 != 0 {
-                // A processor walks whatever its root is, a program uses only what it may.
+                // A processor walks any loaded root; a program uses only what it may.
                 match self.tables {
                     true => return Some(Claim::C3),
                     false if in_user => return Some(Claim::C1),

@@ -1,8 +1,8 @@
-//! (d) Lockless walks and table pages: who may hold a link to a table that is freed.
+//! (d) Lockless walks and page-table pages: which CPUs may hold a link to a freed table.
 //!
-//! CPU 0 unlinks a table, finds out who may be walking, frees the table and links another in its place, twice. Other
-//! CPUs walk, with interrupts off, and go off and come back. How walks are found is one of the modes of `Walkers`. What
-//! processors cache of links is the other models' (`generations`, tables freed).
+//! CPU 0 unlinks a table, determines which CPUs may be walking, frees the table and links another in its place, twice.
+//! Other CPUs walk, with interrupts off, and go offline and come back. How walks are found is one of the modes of
+//! `Walkers`. What processors cache of links is in another model (`generations`, tables freed).
 
 mod steps;
 
@@ -13,7 +13,7 @@ use crate::{Mutated, mutants, program};
 const LINK: usize = 0;
 /// How walks of the space register (`Space::walk_mode`).
 const POLICY: usize = 1;
-/// Grace periods asked for (`Engine::grace`).
+/// Requested grace periods (`Engine::grace`).
 const GRACE: usize = 2;
 /// Whether each CPU has published a walk (`Walking::published`).
 const PUBLISHED: usize = 3;
@@ -23,28 +23,28 @@ const WALKER: usize = 6;
 const NMI: usize = 9;
 /// The last period that each CPU has seen from outside a walk (`Walking::quiescent`).
 const QUIESCENT: usize = 12;
-/// Whether each CPU is off.
+/// Whether each CPU is offline.
 const OFF: usize = 15;
 
 const PRECISE: u8 = 1;
 const CHANGING: u8 = 2;
 
-/// How walks are kept off freed tables (`Walkers`).
+/// How freed tables are protected from walks (`Walkers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Every CPU is interrupted.
     InterruptAll,
-    /// A store and a full barrier; with an exchange instead it is the same.
+    /// A store and a full barrier; an exchange is equivalent.
     Precise,
     /// Registered once.
     Sticky,
     /// Periods in which every CPU has been seen outside a walk.
     GracePeriod,
-    /// Registered or published, as the space's policy says, which changes.
+    /// Registered or published, as the space's policy says, which may change.
     Adaptive,
 }
 
-/// One operation, between which others come.
+/// One operation; other CPUs may run between operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     /// The kernel clears the link.
@@ -57,7 +57,7 @@ pub enum Op {
     Find(u8),
     /// `Engine::request`: queues at every target.
     Send,
-    /// `Engine::request`: a target that is off by now is not waited for.
+    /// `Engine::request`: a target that is offline is not waited for.
     CheckOff(u8),
     /// `Engine::wait_reporting`.
     Wait,
@@ -71,13 +71,13 @@ pub enum Op {
     Relink,
     /// `Engine::change_walks`: marks the space as changing; a full barrier.
     BeginChange,
-    /// `Engine::end_all_walks`: every CPU that is online is asked.
+    /// `Engine::end_all_walks`: interrupts every online CPU.
     AskAll,
     /// `Engine::change_walks`: the new mode.
     EndChange,
-    /// `Engine::walk_registered`: a slot that names the space needs no more.
+    /// `Engine::walk_registered`: a slot that names the space is enough.
     CheckSlot,
-    /// `Engine::walk_registered`: the policy, where it is not registered.
+    /// `Engine::walk_registered`: the policy, if there is no registration.
     WalkPolicy,
     /// `Engine::register_walker`: a full barrier.
     Register,
@@ -105,9 +105,9 @@ pub enum Op {
     Acknowledge,
     /// `Engine::cpu_offline`.
     PublishOff,
-    /// `Engine::cpu_offline`: a full barrier, before it answers what was asked.
+    /// `Engine::cpu_offline`: a full barrier, before it answers pending requests.
     OffBarrier,
-    /// `Engine::cpu_online`: forgets its registrations.
+    /// `Engine::cpu_online`: removes its registrations.
     ForgetAll,
     /// `Engine::cpu_online`.
     PublishOn,
@@ -115,7 +115,7 @@ pub enum Op {
     OnBarrier,
 }
 
-/// What a CPU can be at.
+/// The programs of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// Unlinks a table, and frees it.
@@ -128,9 +128,9 @@ pub enum Program {
     NmiWalk,
     /// Reports that it is in no walk.
     Quiescent,
-    /// Goes off.
+    /// Goes offline.
     GoOff,
-    /// Comes on.
+    /// Comes online.
     ComeOn,
     /// Answers a request.
     Serve,
@@ -142,35 +142,35 @@ mutants! {
     PublishedWithoutBarrier: C3 in PRECISELY;
     /// A walk registers by a plain store.
     RegisteredWithoutBarrier: C3 in STICKY;
-    /// The freeing side passes no barrier (regression 9).
+    /// The freeing CPU passes no barrier (regression 9).
     UnlinkedWithoutBarrier: C3 in PRECISELY;
-    /// The freeing side looks for walkers before it unlinks.
+    /// The freeing CPU looks for walkers before it unlinks.
     FoundBeforeUnlink: C3 in STICKY;
-    /// Nobody is told (regressions 7 and 36).
+    /// No CPU is interrupted (regressions 7 and 36).
     NobodyTold: C3 in STICKY;
-    /// The freeing side gives up its wait (regression 24, C7).
+    /// The freeing CPU gives up its wait (regression 24, C7).
     GivesUp: C3 in ALL;
     /// A walk leaves interrupts on.
     Interruptible: C3 in STICKY;
-    /// The handler forgets the bit and keeps the slot.
+    /// The handler clears the bit and keeps the slot.
     SlotKept: C3 in STICKY;
-    /// A walk in NMI context is not entered in its set.
+    /// A walk in NMI context does not join its set.
     NmiNotEntered: C3 in STICKY;
-    /// A change of policy interrupts nobody.
+    /// A change of policy interrupts no CPU.
     ChangedWithoutRound: C3 in ADAPTIVE;
-    /// A freeing side honours the old mode only, until the change is over.
+    /// A freeing CPU honours only the old mode, until the change is complete.
     ChangingIgnored: C3 in CHANGED_MEANWHILE;
     /// A CPU that comes online keeps its registrations.
     OnlineKeepsRegistration: C3 in ADAPTIVE;
-    /// Going off passes no barrier before it answers what was asked.
+    /// Going offline passes no barrier before it answers pending requests.
     OffWithoutBarrier: C5 in LEAVES;
-    /// Going off answers nothing.
+    /// Going offline does not answer pending requests.
     OffAnswersNothing: C5 in LEAVES;
-    /// A CPU that is off is waited for (regression 44).
+    /// An offline CPU is waited for (regression 44).
     OffWaitedFor: C5 in LEAVES;
     /// A period begins before the unlinking is visible.
     PeriodWithoutBarrier: C3 in GRACE_PERIODS;
-    /// A period is taken to be over one too early.
+    /// A period counts as over one period too early.
     PeriodTooShort: C3 in GRACE_PERIODS;
     /// A CPU is seen quiescent in the middle of a walk.
     QuiescentInWalk: C3 in GRACE_PERIODS;
@@ -185,17 +185,17 @@ pub struct Walks {
     pub mode: Mode,
     /// Tables that CPU 0 frees.
     pub frees: u8,
-    /// Changes of policy, and who may begin them: CPU 0, or a CPU that does nothing else.
+    /// Changes of policy, and the CPU that may begin them: CPU 0, or a CPU that does nothing else.
     pub changes: u8,
     /// See `changes`.
     pub changer: usize,
     /// Walks, one of them from NMI context, and reports of quiescence, of each other CPU.
     pub walks: u8,
-    /// How often each other CPU may go off.
+    /// How often each other CPU may go offline.
     pub offs: u8,
-    /// It comes back.
+    /// Whether it comes back.
     pub returns: bool,
-    /// What is wrong.
+    /// The mutant, if any.
     pub mutant: Option<Mutant>,
 }
 
@@ -250,12 +250,12 @@ const CHANGED_MEANWHILE: Walks = Walks {
     ..ADAPTIVE
 };
 
-/// What a CPU has.
+/// The state of a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Own {
-    /// The table that it holds a link to.
+    /// The table to which it holds a link.
     holds: u8,
-    /// A slot names the space (`Walking::mark_registered`).
+    /// Whether a slot names the space (`Walking::mark_registered`).
     slot: bool,
     off: bool,
     policy: u8,
@@ -267,7 +267,7 @@ pub struct Own {
     offs: u8,
 }
 
-/// Tables that are freed, bit by bit.
+/// Freed tables, one bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Shared {
     freed: u8,
@@ -277,7 +277,7 @@ type Cpu = program::Cpu<Program, Own>;
 type State = program::State<Program, Own, Shared>;
 
 impl Walks {
-    /// The programs, with what the mutants move in them.
+    /// The programs, with the operations that mutants move.
     #[rustfmt::skip]
     fn programs(&self, program: Program) -> &'static [Op] {
         use Op::*;

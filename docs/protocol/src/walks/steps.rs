@@ -1,4 +1,4 @@
-//! What the operations do, and what must hold.
+//! Effects of the operations, and the invariants.
 
 use super::*;
 use crate::memory::Memory;
@@ -18,7 +18,7 @@ impl Walks {
             Mode::Sticky => (false, true),
             Mode::Adaptive => (policy & PRECISE != 0 || changing, policy & PRECISE == 0 || changing),
         };
-        // One load after the other; that they are one step here leaves out nothing: each is looked at once.
+        // In the engine these are several loads. One step loses nothing, because each word is read once.
         let found = self.mode == Mode::InterruptAll
             || published && memory.load(me, PUBLISHED + of) != 0
             || registered && memory.load(me, WALKER + of) != 0
@@ -27,7 +27,7 @@ impl Walks {
         own.targets |= u8::from(of != me && of < self.cpus && found && !off) << other;
     }
 
-    /// The table that is linked while `left` of `frees` are to come.
+    /// The table that is linked while `left` of `frees` frees remain.
     fn table(left: u8, frees: u8) -> u8 {
         frees - left + 1
     }
@@ -157,7 +157,7 @@ impl Protocol for Walks {
             Op::CheckOff(other) => {
                 let of = usize::from(other);
                 let off = memory.load(me, OFF + of) != 0 && !self.is(Mutant::OffWaitedFor);
-                // Taken back, unless the target has taken it; then it answers (`Queue::cancel`).
+                // Taken back, unless the target has taken it; then the target answers (`Queue::cancel`).
                 if off && own.targets >> other & 1 == 1 && state.cpus[of].asked >> me & 1 == 1 {
                     state.cpus[of].asked &= !(1 << me);
                     state.cpus[me].targets &= !(1 << other);
@@ -218,7 +218,7 @@ impl Protocol for Walks {
             Op::ReadPeriod => own.period = memory.load(me, GRACE),
             Op::PublishPeriod => memory.release(me, QUIESCENT + me, own.period),
             Op::Take => {
-                // Whether there is anything is looked at first, by a plain load (`Queue::has_ready`).
+                // A plain load first checks whether there is anything (`Queue::has_ready`).
                 if own.asked == 0 {
                     return Next::End;
                 }
@@ -262,7 +262,7 @@ impl Protocol for Walks {
         }
     }
 
-    /// Walks have interrupts off, and so has whoever goes off; who is off takes none.
+    /// Walks have interrupts off, and so has a CPU that goes offline; an offline CPU takes none.
     fn is_open(&self, cpu: &Cpu) -> bool {
         match cpu.at.map(|at| at.program) {
             None => !cpu.off,
@@ -278,7 +278,7 @@ impl Protocol for Walks {
         }
     }
 
-    /// What processors cache is the other models'.
+    /// Caches of processors are in the other models.
     fn fill(&self, _: &mut State) {}
 
     fn is_over(&self, state: &State) -> bool {
