@@ -6,8 +6,7 @@
 //! | `publish_tables` | `mfence` | `dsb ishst`: walkers find what this CPU has written | `fence rw,rw` |
 //! | `before_ipi` | `mfence` | `dsb ishst` | `fence rw,o` |
 //! | `before_root_load` | nothing | `dsb ish` | `fence rw,rw` |
-//! | local invalidation | drains, at once | TLBI, in progress until `dsb nsh` | SFENCE.VMA: the hart's walker finds
-//! what the hart knows |
+//! | local invalidation | drains, at once | TLBI, in progress until `dsb nsh` | SFENCE.VMA: the hart's walker finds what the hart knows |
 //! | broadcast | in progress until synchronised | the same; `dsb ish` | firmware's SFENCE.VMA on every hart |
 //!
 //! A data memory barrier of Arm orders only loads and stores. An interrupt, a root load and a TLBI may take effect

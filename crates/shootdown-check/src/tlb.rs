@@ -1,4 +1,4 @@
-//! What each CPU may have cached, and which of it it may use.
+//! What each CPU may have cached, and what it may use of that.
 //!
 //! A processor may fill its TLB at any time. Instead of trying every time, a CPU here holds *everything that it may
 //! have filled* since the last invalidation that covered it: at any time everything that its walker can reach. That

@@ -1,7 +1,7 @@
 //! The hooks that the kernel implements: everything outside the engine, in one file.
 //!
-//! [`Kernel`] has six required functions and one required constant. The other functions have defaults that are right for
-//! a machine without the feature. The crate `shootdown-cpu` provides those that only execute instructions;
+//! [`Kernel`] has six required functions and one required constant. The other functions have defaults that are right
+//! for a machine without the feature. The crate `shootdown-cpu` provides those that only execute instructions;
 //! `examples/minimal-*` are kernels around them. Each hook states when it is called and in which context. None may
 //! allocate, take a lock, or call back into the engine, with one exception: [`unpin`](Kernel::unpin) may switch to
 //! another thread, which may call anything.
@@ -353,10 +353,11 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// (Arm: a reserved TTBR0 with ISB, TLBI ASIDE1, DSB NSH, then the root with ISB).
     ///
     /// When it returns, no walk by the previous root is in progress, and later fills use this root. From then on
-    /// page-table pages of the old space are freed without a request to this CPU (C3), and a walk could read them, or
-    /// write accessed and dirty bits there. On Arm that takes ISB and then DSB NSH: an ISB does not wait for walks (Arm
-    /// ARM, R_LFHQG). On RISC-V a write of satp flushes nothing, and the specification does not say when walks in
-    /// progress end. An SFENCE.VMA after it must name the ASID that is left, unless the harts end walks there.
+    /// page-table pages of the old space are freed without a request to this CPU (C3). A walk still in progress could
+    /// read them, or write accessed and dirty bits there. On Arm, ending walks takes ISB and then DSB NSH: an ISB does
+    /// not wait for walks (Arm ARM, R_LFHQG). On RISC-V a write of satp flushes nothing, and the specification does not
+    /// say when walks in progress end. An SFENCE.VMA after it must name the ASID that is left, unless the harts end
+    /// walks there.
     ///
     /// On a machine without tags ([`Machine::NO_TAGS`](crate::Machine::NO_TAGS)) `tag` is always 0 and `keep` always
     /// false: every non-global entry of this CPU is invalidated. A MOV to CR3 with CR4.PCIDE clear does that by itself.
@@ -407,7 +408,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// The hook does not know whether kernel addresses were among them. On Arm an ISB therefore always follows the DSB;
     /// without it this CPU may execute instructions that it fetched through an old translation.
     ///
-    /// A full barrier stands either here, as in Arm's `dsb ish`, or in [`publish_tables`](Facade::publish_tables).
+    /// A full barrier is required either here, as in Arm's `dsb ish`, or in [`publish_tables`](Facade::publish_tables).
     fn broadcast_sync(&self) {
         unreachable!("broadcast_sync() called on a kernel that reports no broadcast limits")
     }

@@ -11,16 +11,16 @@
 //! * A [`Policy`] is one setting per axis: how tags are allocated, how invalidations reach other CPUs, which CPUs are
 //!   interrupted, how a request is passed on. Published designs are presets. A [`Machine`] states the processor's tags
 //!   and errata. A [`Design`] is a policy on a machine.
-//! * The kernel implements [`Kernel`] (six required functions) and picks a [`Facade`] (atomics and barriers; `Native`
-//!   on real processors).
+//! * The kernel implements [`Kernel`] (six required functions and one constant) and picks a [`Facade`] (atomics and
+//!   barriers; `Native` on real processors).
 //!
 //! # The calls
 //! | when | call |
 //! | --- | --- |
-//! | a CPU comes or goes | [`Engine::cpu_online`], [`Engine::cpu_offline`] |
+//! | a CPU comes online or goes offline | [`Engine::cpu_online`], [`Engine::cpu_offline`] |
 //! | user code enters the kernel | [`Engine::enter_kernel`], optional |
 //! | the scheduler switches | [`Engine::switch_to`], [`Engine::enter_lazy`], [`Engine::leave_lazy`], [`Engine::switch_to_kernel`] |
-//! | an NMI handler wants to touch user addresses | [`Engine::user_access_ok`] |
+//! | an NMI handler is about to access user addresses | [`Engine::user_access_ok`] |
 //! | the shootdown interrupt arrives | [`Engine::on_ipi`] |
 //! | a lock is waited for with interrupts off | [`Engine::poll`], in the loop |
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
@@ -29,8 +29,8 @@
 //! | private memory was unmapped, and frames and range can wait | [`Engine::flush_later`], with [`Engine::tick`] on every CPU |
 //! | kernel mappings changed | [`Engine::flush_kernel`] |
 //! | page tables are read without a lock | [`Engine::walk`] |
-//! | table pages were unlinked | [`Engine::flush_tables`], or [`Engine::flush`] and [`Engine::retire_tables`] |
-//! | the same, and nobody reuses them at once | [`Engine::flush_tables_later`], with [`Engine::quiescent`] on every CPU |
+//! | page-table pages were unlinked | [`Engine::flush_tables`], or [`Engine::flush`] and [`Engine::retire_tables`] |
+//! | the same, if they are not reused at once | [`Engine::flush_tables_later`], with [`Engine::quiescent`] on every CPU |
 //! | a space ends | [`Engine::retire`] |
 //! | all CPUs are up, once | [`Engine::calibrate`], for [`Reach::Adaptive`] |
 //!
@@ -41,12 +41,12 @@
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
 //! | C1, C2 | relaxed, opt-in: an old translation may be used until its quarantine ends | `flush/deferred.rs`, [`Free::Deferred`] |
 //! | C1 | a target may answer before it invalidates, if it uses nothing meanwhile | `transport/early_ack.rs`, [`Ack::Early`] |
-//! | C3 | table pages only after paging-structure caches are purged, lazy CPUs too | [`Range::with_tables`], `flush/targets.rs`, `cpu/catch_up.rs` |
-//! | | and after every lockless walk that could hold a link | [`TablesFree`], the proof; `walk/` |
+//! | C3 | page-table pages are freed only after paging-structure caches are purged, on lazy CPUs too | [`Range::with_tables`], `flush/targets.rs`, `cpu/catch_up.rs` |
+//! | | and after every lockless walk that could hold a pointer to them | [`TablesFree`], the proof; `walk/` |
 //! | C1-C3 | the same for TLBs that belong to no CPU | `transport/secondary.rs`, [`Kernel::secondary`] |
-//! | C4 | a tag changes hands only when no CPU holds entries under it | `tags/pool.rs`, `tags/rollover.rs`, `cpu/switch.rs` (`load_slot`) |
-//! | C5 | handlers take no lock; waiters serve; a CPU that is off is not waited for | `transport/handler.rs`, `flush/token.rs` (`wait_reporting`), `cpu/hotplug.rs` |
-//! | C6 | on any doubt, more | `space/log.rs`, `cpu/catch_up.rs` (`missed`), `range.rs`, `tags/pool.rs` |
+//! | C4 | a tag gets a new owner only when no CPU holds entries under it | `tags/pool.rs`, `tags/rollover.rs`, `cpu/switch.rs` (`load_slot`) |
+//! | C5 | handlers take no lock; waiters serve; an offline CPU is not waited for | `transport/handler.rs`, `flush/token.rs` (`wait_reporting`), `cpu/hotplug.rs` |
+//! | C6 | in any doubt, flush more | `space/log.rs`, `cpu/catch_up.rs` (`missed`), `range.rs`, `tags/pool.rs` |
 //! | C7 | a wait for another CPU's answer that takes too long is reported, never abandoned | `flush/token.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
 #![warn(clippy::too_many_lines, clippy::excessive_nesting)]

@@ -14,7 +14,7 @@ pub fn steps() -> u64 {
     asked.map_or(20_000, |steps| steps.parse().expect("TORTURE_STEPS is a number"))
 }
 
-/// What one run came to.
+/// The outcome of one run.
 pub struct Outcome {
     pub violation: Option<String>,
     pub checked: u64,

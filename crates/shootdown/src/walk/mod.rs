@@ -2,22 +2,22 @@
 //! walk still holds a pointer to it (C3).
 //!
 //! ```text
-//!   mod.rs      the guard that a walk holds           retire.rs   the freeing side: who must be told, the proof
-//!   slots.rs    what a CPU keeps about its walks      grace.rs    table pages that wait for a grace period
+//!   mod.rs      the guard that a walk holds           retire.rs   the freeing side: which CPUs must answer, the proof
+//!   slots.rs    what a CPU records about its walks    grace.rs    page-table pages that wait for a grace period
 //!                                                     policy.rs   sticky or precise, decided per space
 //! ```
 //!
 //! Walks run with interrupts off, so a CPU that answers an interrupt is in no walk. The modes differ in which CPUs are
 //! interrupted:
 //!
-//! | [`Walkers`] | a walk pays | the freeing side |
+//! | [`Walkers`] | cost of a walk | a CPU that frees a page-table page |
 //! | --- | --- | --- |
 //! | `InterruptAll` | nothing | interrupts every online CPU |
 //! | `Precise` | a store and a full barrier | reads one word of every online CPU, interrupts those in a walk of the space |
 //! | `PreciseExchange` | an exchange | the same |
-//! | `Sticky` | a load and a compare; the first one an atomic | reads the space's walker set, interrupts and forgets its members |
-//! | `GracePeriod` | nothing | waits until every CPU was seen outside a walk; interrupts nobody |
-//! | `Adaptive` | as sticky; where published, what precise pays and two loads | as sticky or precise, per space |
+//! | `Sticky` | a load and a compare; the first one an atomic | reads the space's walker set, interrupts its members and removes them |
+//! | `GracePeriod` | nothing | waits until every CPU was seen outside a walk; interrupts no CPU |
+//! | `Adaptive` | as sticky; if published, as precise plus two loads | as sticky or precise, per space |
 //!
 //! # Invariants
 //! * **C3** A page-table page is free when every CPU that could hold a pointer to it has answered an interrupt outside
