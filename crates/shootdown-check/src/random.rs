@@ -1,11 +1,11 @@
 //! Random runs, for races that are too large for exhaustive exploration.
 //!
-//! [`at_random`] draws each step from the possible ones. [`Priorities`] draws an order of priority instead: the actor
-//! with the highest priority runs while it can, and at a few random points the running actor drops to the lowest
-//! priority. That is probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS 2010). A
-//! bug that takes *d* ordered steps shows in a run of *k* steps of *n* actors with a probability of at least 1/(n
-//! k^(d-1)), regardless of the rest. Actors are a CPU, its interrupt, and its store buffer, so late stores and late
-//! interrupts are as likely as early ones.
+//! [`at_random`] draws each step from the possible ones. [`Priorities`] draws an order of priority instead. The actor
+//! with the highest priority runs while it can. At a few random points the running actor drops to the lowest priority.
+//! That is probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS 2010). A bug that
+//! takes *d* ordered steps shows in a run of *k* steps of *n* actors with a probability of at least 1/(n k^(d-1)),
+//! regardless of the rest. Actors are a CPU, its interrupt, and its store buffer, so late stores and late interrupts
+//! are as likely as early ones.
 
 use crate::machine::Step;
 use crate::play::Play;

@@ -1,9 +1,9 @@
 //! What each CPU may have cached, and what it may use of that.
 //!
 //! A processor may fill its TLB at any time. Instead of trying every time, a CPU here holds *everything that it may
-//! have filled* since the last invalidation that covered it: at any time everything that its walker can reach. That
-//! loses nothing. A translation in this set was once walkable, so there is a run in which the processor filled it then
-//! and never dropped it, and one stale translation is enough for a violation. So fills need no interleaving.
+//! have filled* since the last invalidation that covered it. At any time that includes everything that its walker can
+//! reach. That loses nothing. A translation in this set was once walkable, so there is a run in which the processor
+//! filled it then and never dropped it. One stale translation is enough for a violation. So fills need no interleaving.
 //!
 //! A broadcast invalidation may take effect at any time from its issue to its synchronisation. The issue marks what it
 //! covers. Entries that can be walked after that may have been filled again, and are unmarked. The synchronisation

@@ -2,19 +2,19 @@
 //! (Pulte, Pichon-Pharabod, Kang, Lee and Hur, PLDI 2019), without promises.
 //!
 //! Stores become visible to all other CPUs at once (multi-copy atomicity), one after the other: *now* counts them. A
-//! load returns the current value of a word, or an older one if nothing orders the load after the replacement: no
-//! earlier load of the word by this CPU saw it, and it lies after the CPU's *floor*. Everything that orders loads
-//! raises the floor: an acquire, a barrier, an interrupt taken. Stores that become visible out of order are in
-//! `memory.rs`. Together this is what Arm and RISC-V allow, with three differences:
+//! load returns the current value of a word, or an older one if nothing orders the load after the replacement. That is
+//! so if no earlier load of the word by this CPU saw the replacement, and it lies after the CPU's *floor*. Everything
+//! that orders loads raises the floor: an acquire, a barrier, an interrupt taken. Stores that become visible out of
+//! order are in `memory.rs`. Together this is what Arm and RISC-V allow, with three differences:
 //!
 //! - **Load buffering** is absent: a load never sees a store that follows a later store of its own CPU.
 //! - **Dependencies** order nothing: this allows more than the processors do, not less.
 //! - A failed compare-exchange reads the current value.
 //!
 //! Page-table walkers are separate observers. A walker may use what it read before a table write until something orders
-//! the walk after that write: a DSB of the writer or of a CPU that has seen the write (Arm); an SFENCE.VMA on the
-//! walker's hart after the write was visible there (RISC-V). The first walks under a newly loaded root may be as old as
-//! the last barrier that precedes root loads.
+//! the walk after that write. On Arm that is a DSB of the writer or of a CPU that has seen the write. On RISC-V it is
+//! an SFENCE.VMA on the walker's hart after the write was visible there. The first walks under a newly loaded root may
+//! be as old as the last barrier that precedes root loads.
 //!
 //! Only the order of times matters: [`Views::hash`] uses nothing else, and values that no CPU can see any more are
 //! dropped.

@@ -2,7 +2,7 @@
 //! allows.
 //!
 //! Runs the engine's own source, on a facade whose words and fences are loom's (`facade.rs`), in a machine of two or
-//! three CPUs that are loom threads (`world.rs`). Frames and page-table pages are cells that loom watches: it reports a
+//! three CPUs that are loom threads (`world.rs`). Frames and page-table pages are cells that loom watches. It reports a
 //! free that is not ordered after a use through a translation, whether or not it does harm in that run (C1 to C3).
 //! Entries record their owner, so a tag with two owners is detected (C4). A CPU that waits forever exceeds loom's bound
 //! (C5).

@@ -443,21 +443,22 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// neither interrupted nor waited for. Returns false if the CPU runs, or may run.
     ///
     /// Testing that it is descheduled and leaving the request must be one atomic step, and the entry must be atomic
-    /// against it (KVM: a compare-exchange of "preempted" for "preempted, flush"; at entry an exchange for 0). A query
-    /// followed by a store loses the request to an entry between the two (CVE-2019-3016). Called pinned, after the
-    /// entry writes and a full barrier. Never called where page-table pages are freed or lockless walks are concerned:
-    /// a CPU may be descheduled in the middle of a walk. An unnecessary request costs a flush and is correct.
+    /// against it. KVM uses a compare-exchange of "preempted" for "preempted, flush", and at entry an exchange for 0. A
+    /// query followed by a store loses the request to an entry between the two (CVE-2019-3016). Called pinned, after
+    /// the entry writes and a full barrier. Never called where page-table pages are freed or lockless walks are
+    /// concerned: a CPU may be descheduled in the middle of a walk. An unnecessary request costs a flush and is
+    /// correct.
     #[inline]
     fn flush_at_entry(&self, _cpu: CpuId) -> bool {
         false
     }
 
-    /// Notifies TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the
-    /// space whose top table is `root`, or of the kernel's. Called for every flush of any kind, and at the end of a
-    /// space. Called twice if an unmap should be deferred but could not be. Pinned, after the entry writes and a full
-    /// barrier, or, if a kernel flush is broadcast, [`publish_tables`](Facade::publish_tables). If the device's walker
-    /// needs more to see those writes, the hook must supply it (on Arm a DSB before the command is issued). A change of
-    /// tag is not notified: tags belong to the CPUs.
+    /// Notifies TLBs that belong to no CPU of a flush of the space with top table `root`, or of the kernel's: an IOMMU
+    /// that shares page tables, a guest's second stage. Called for every flush of any kind, and at the end of a space.
+    /// Called twice if an unmap should be deferred but could not be. Pinned, after the entry writes and a full barrier,
+    /// or, if a kernel flush is broadcast, [`publish_tables`](Facade::publish_tables). If the device's walker needs
+    /// more to see those writes, the hook must supply it (on Arm a DSB before the command is issued). A change of tag
+    /// is not notified: tags belong to the CPUs.
     ///
     /// May return before it is carried out. It then returns a ticket for [`secondary_sync`](Kernel::secondary_sync):
     /// not 0, and never lower than one returned earlier. 0 says that there is nothing to wait for.

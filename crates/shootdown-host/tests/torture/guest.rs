@@ -1,8 +1,8 @@
 //! The guest: frames, page tables made of frames, processes; and the oracle, which checks every use of a frame.
 //!
-//! Every frame has a stamp that changes when it is freed or reused, and every entry that refers to a frame has the
-//! frame's stamp from when the entry was created. A use through an entry that finds another stamp is a use after free:
-//! a translation that should have been invalidated (C1, C2), or a page-table page (C3).
+//! Every frame has a stamp that changes when it is freed or reused. Every entry that refers to a frame has the frame's
+//! stamp from when the entry was created. A use through an entry that finds another stamp is a use after free: a
+//! translation that should have been invalidated (C1, C2), or a page-table page (C3).
 //!
 //! With `plain` the stamp is read and written as ordinary memory. ThreadSanitizer then sees a race if the engine does
 //! not order a use and the freeing, even if the stamp happens to be right.

@@ -149,7 +149,7 @@ pub enum Ack {
     /// After it has invalidated.
     Late,
     /// When its handler begins, where that is safe: for a range of one space on per-CPU tags that frees no page-table
-    /// pages, if nothing on the target accesses user addresses before it has invalidated. NMI handlers must check
+    /// pages. Nothing on the target may access user addresses before it has invalidated. NMI handlers must check
     /// [`user_access_ok`](crate::Engine::user_access_ok). Otherwise as [`Late`](Ack::Late).
     Early,
 }

@@ -4,9 +4,9 @@
 //! whose CPUs are inside the kernel most of the time would rarely interrupt them. And tags are scarce. No shipped
 //! kernel demotes. [`Reach::Adaptive`](crate::Reach::Adaptive) does:
 //!
-//! 1. A sampled flush of a promoted space finds it active on few CPUs, or finds that broadcasts cost more than its
-//!    requests did without the tag, several samples in a row (or once, while tags are short). It publishes
-//!    `Demoting(tag)` by a full-barrier compare-exchange.
+//! 1. Sampled flushes of a promoted space find it active on few CPUs, or find that broadcasts cost more than its
+//!    requests did without the tag. After several such samples in a row (or one, while tags are short) a flush
+//!    publishes `Demoting(tag)` by a full-barrier compare-exchange.
 //! 2. A CPU that loads the space from then on, or is asked to catch up, takes a slot. Every flush broadcasts under the
 //!    tag *and* interrupts: CPUs on a slot catch up, CPUs still on the tag move to a slot, CPUs in lazy TLB mode unload
 //!    the root.
@@ -26,7 +26,7 @@
 //!   nothing in the log, so the slot catches up by a whole flush (C6).
 //!
 //! # Why no tag changes hands too early (C4)
-//! The scan of step 3 follows a full barrier after the exchange of step 1 (or after reading its result): a CPU that it
+//! The scan of step 3 follows a full barrier after the exchange of step 1 (or after reading its result). A CPU that it
 //! misses joins later and reads `Demoting`. CPUs in the middle of a switch are waited for. So if no CPU is found on the
 //! tag, no CPU can load it any more and nothing is filled under it. The synchronised invalidation that follows removes
 //! the remaining entries on every CPU, whether or not it is in the set. The mode word carries an era, so a flush that

@@ -159,7 +159,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// of the space, as in Linux (`mm_users`). So walks are not waited for and cause no interrupts.
     ///
     /// Waits for CPUs that are about to leave the space. A CPU that runs it, against the rule above, is asked until it
-    /// has unloaded it, and is reported as [stuck](Kernel::stuck) if the design reports: nothing is freed under it
+    /// has unloaded it, so nothing is freed under it. It is reported as [stuck](Kernel::stuck) if the design reports
     /// (C7).
     ///
     /// The tag need not be invalidated: no CPU has it loaded, and it is not reused before a reclaim or roll-over that

@@ -1,7 +1,7 @@
 //! System-wide tags for every space, with roll-over, as in Arm and RISC-V kernels, on any machine.
 //!
-//! A tag is valid in one *epoch*. When the pool is empty the epoch advances: tags that CPUs are running on stay
-//! reserved, all others become free, and every CPU is marked to flush itself locally at its next pass through the slow
+//! A tag is valid in one *epoch*. When the pool is empty the epoch advances. Tags that CPUs are running on stay
+//! reserved, and all others become free. Every CPU is marked to flush itself locally at its next pass through the slow
 //! path. That is N local flushes, never N broadcasts. The fast path of a switch is one compare-exchange on a line of
 //! this CPU.
 

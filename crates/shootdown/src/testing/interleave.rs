@@ -1,4 +1,4 @@
-//! For unit tests: words that run another action between their operations, at a point that the test chooses; and two
+//! For unit tests: words that run another action between their operations, at a point that the test chooses. Also two
 //! threads that take turns, each for a given number of operations.
 
 use crate::facade::{Facade, Word};

@@ -1,5 +1,5 @@
-//! Broadcast invalidation: cuts a range into what the instruction takes, handles both halves of split tags, chooses
-//! targets where broadcasts are targeted, and issues the synchronising instruction on the same CPU.
+//! Broadcast invalidation: cuts a range into what the instruction takes, handles both halves of split tags, and chooses
+//! targets where broadcasts are targeted. Issues the synchronising instruction on the same CPU.
 
 use crate::cpuset::CpuMask;
 use crate::design::Reach;
@@ -83,7 +83,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Makes earlier table writes visible to every walker that fills after a later invalidation. That invalidation may
-    /// be issued here, or by a CPU that learns of the writes from the `*_full` operation that follows: a CPU that
+    /// be issued here, or by a CPU that learns of the writes from the `*_full` operation that follows. A CPU that
     /// catches up with a generation invalidates without checking how far its requester is. Pairs with the walk that
     /// follows the invalidation, on any CPU (regression 17).
     #[inline]

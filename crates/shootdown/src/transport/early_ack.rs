@@ -38,10 +38,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// The same for posts: everything between what this CPU has seen and the present generation is known, and none of
-    /// it is a kernel range, frees page-table pages or moves this CPU to another tag. Called after the full barrier of
-    /// the take, so it sees everything published before a post that is answered. Relaxed: nothing has been carried out
-    /// yet.
+    /// The same for posts. Every request between what this CPU has seen and the present generation is known. None of
+    /// them is for a kernel range, frees page-table pages or moves this CPU to another tag. Called after the full
+    /// barrier of the take, so it sees everything published before a post that is answered. Relaxed: nothing has been
+    /// carried out yet.
     pub(crate) fn may_answer_posts_early(&self, cpu: &PerCpu<K::Facade>) -> bool {
         if self.policy().ack != Ack::Early || self.machine().errata.interrupt_too {
             return false;
@@ -67,13 +67,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Whether this CPU may access user addresses of `space`. For contexts that may have interrupted anything: an NMI
     /// or machine-check handler that reads a user stack. Returns false while another space is loaded, while this one is
-    /// being loaded, in lazy TLB mode, and while this CPU has not carried out a request that it may have acknowledged
-    /// already. In any doubt returns false (C6); the caller then skips the access.
+    /// being loaded, and in lazy TLB mode. Returns false while this CPU has not carried out a request that it may have
+    /// acknowledged already, and in any doubt (C6); the caller then skips the access.
     ///
     /// At most five loads and one full barrier. All but the generation and the mode are written by this CPU. A
     /// requester with this CPU among its targets gets no answer before this CPU has seen that generation or a later
-    /// state: relaxed. The barrier is for requesters without this CPU among their targets: the interrupted code may be
-    /// leaving lazy TLB mode, and its store may not be visible to other CPUs yet.
+    /// state: relaxed. The barrier is for requesters that did not choose this CPU as a target. The interrupted code may
+    /// be leaving lazy TLB mode, with a store that other CPUs do not see yet.
     pub fn user_access_ok(&self, space: &Space<K::Facade, W>) -> bool {
         let cpu = &self.cpus[self.kernel.cpu()];
         let state = State(cpu.state.load(Ordering::Relaxed));

@@ -38,9 +38,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Serves requests of other CPUs to this one, without an interrupt. Returns whether there were any.
     ///
-    /// Call it in every loop that waits with interrupts off for something that a CPU may hold while it flushes: a spin
-    /// lock, a rendezvous, a panic's wait for the other CPUs. Otherwise that CPU and this one wait for each other (C5).
-    /// It masks interrupts itself, and may be called with interrupts on.
+    /// Call it in every loop that waits with interrupts off for something that a CPU may hold while it flushes.
+    /// Examples are a spin lock, a rendezvous, and a panic's wait for the other CPUs. Otherwise that CPU and this one
+    /// wait for each other (C5). It masks interrupts itself, and may be called with interrupts on.
     ///
     /// Does nothing inside a [walk](Self::walk), where an answer would say that the walk has ended (C3). Do not take a
     /// lock there that is held over a flush. Not for NMI context. A waiter that may migrate polls the CPU that it runs

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Posts to every target, and interrupts those without a post since their last take. Once for a token.
     ///
-    /// Interrupts all of them if another send on this CPU is in progress below it: an interrupt may arrive between a
+    /// Interrupts all of them if another send on this CPU is in progress below it. An interrupt may arrive between a
     /// post and its send, and its handler may flush. The posts that it finds were made by the send below, which has not
     /// sent its interrupt yet and cannot while the handler waits (C5).
     pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>, me: CpuId) {

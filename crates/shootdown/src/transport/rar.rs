@@ -1,10 +1,11 @@
 //! Remote Action Requests (RAR, Intel): a back end for [`Kernel::broadcast_to`](crate::Kernel::broadcast_to).
 //! Experimental.
 //!
-//! A requester writes the action into an *entry* of a table that all CPUs share, marks the entry in the *action vector*
-//! of each target, and signals the targets through the interrupt controller. Their microcode carries it out between two
-//! instructions, whether or not interrupts are masked, and clears the mark. No software runs there, so an answer proves
-//! nothing about lockless walks (C3). A waiter waits only for hardware, so it has nothing to serve meanwhile (C5).
+//! A requester writes the action into an *entry* of a table that all CPUs share. It marks the entry in the *action
+//! vector* of each target, and signals the targets through the interrupt controller. Their microcode carries it out
+//! between two instructions, whether or not interrupts are masked, and clears the mark. No software runs there, so an
+//! answer proves nothing about lockless walks (C3). A waiter waits only for hardware, so it has nothing to serve
+//! meanwhile (C5).
 //!
 //! Owns the allocation of entries, and detects when an action is complete. The contents of an entry are the kernel's
 //! (`shootdown-arch` encodes them), and so is the signal.
@@ -114,9 +115,9 @@ pub trait RarSignal<const W: usize> {
     /// another (C6).
     fn everything(&self) -> [u64; 4];
 
-    /// `waiter` has polled for the `looks`th time, from 1, without success: for the answer of `target`, or for a free
-    /// entry while all are taken, `target` being one of their users. A kernel with a bound reports here when it is
-    /// exceeded (C7); the wait continues. Pinned.
+    /// `waiter` has polled for the `looks`th time, from 1, without success. It waits for the answer of `target`, or for
+    /// a free entry while all are taken and `target` uses one. A kernel with a bound reports here when it is exceeded
+    /// (C7); the wait continues. Pinned.
     fn waits(&self, _waiter: CpuId, _target: CpuId, _looks: u64) {}
 }
 
@@ -162,8 +163,8 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             .fold(0, |pending, entry| pending | 1 << entry)
     }
 
-    /// The effect of `cpu`'s microcode when it carries out or refuses an entry: the word with the mark, and what must
-    /// be added to it in one step, as the hardware writes a byte. For emulators.
+    /// The effect of `cpu`'s microcode when it carries out or refuses an entry. Returns the word with the mark, and
+    /// what must be added to it in one step, as the hardware writes a byte. For emulators.
     pub fn answer(&self, cpu: CpuId, entry: usize, refused: bool) -> (&F::U64, u64) {
         let answer = if refused { FAILED } else { 0 };
         let change = answer.wrapping_sub(PENDING) << (entry % LANES * 8);

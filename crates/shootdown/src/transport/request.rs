@@ -199,9 +199,9 @@ impl<F: Facade> Request<F> {
         }
     }
 
-    /// Returns the request; the address of the space from whose walker set this target is removed (or 0); and of the
-    /// space whose set it leaves if it has left the space (or 0). The requester keeps both alive until this is
-    /// acknowledged. The acquire was done when the ready bits were taken.
+    /// Returns the request and two addresses, each 0 for none: of the space from whose walker set this target is
+    /// removed, and of the space whose set it leaves if it has left the space. The requester keeps both alive until
+    /// this is acknowledged. The acquire was done when the ready bits were taken.
     #[inline(always)]
     pub(crate) fn ask(&self) -> (Ask, u64, u64) {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);

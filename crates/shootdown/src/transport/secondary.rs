@@ -3,8 +3,8 @@
 //! Owns when they are notified and when they are waited for. Every flush of a space notifies them where its generation
 //! advances, before its way is chosen, so no way can omit them. The wait is the token's, after the CPUs have answered,
 //! so a device's queue works in parallel with the CPUs. A notification names the space, never a tag. Promotion,
-//! demotion, roll-over and broadcasts over all tags do not concern them. CPUs in lazy TLB mode, slots that are behind
-//! and early local returns do not either: a device uses its entries at any time, so it is notified at once.
+//! demotion, roll-over and broadcasts over all tags do not concern them. Neither do CPUs in lazy TLB mode, slots that
+//! are behind and early local returns. A device uses its entries at any time, so it is notified at once.
 
 use crate::engine::Engine;
 use crate::hooks::{Kernel, Secondary};

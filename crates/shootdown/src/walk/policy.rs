@@ -22,8 +22,8 @@ use core::sync::atomic::Ordering;
 const PRECISE: u64 = 1;
 const CHANGING: u64 = 2;
 
-/// Walks that a registration must serve to be worth an interrupt: about 1,200 cycles for entry, exit and a new
-/// registration (interrupt entry and exit are assumed 500 to 1,500) over 30 for a barrier (published: 20 to 40).
+/// Walks that a registration must serve to be worth an interrupt. An interrupt takes about 1,200 cycles for entry, exit
+/// and a new registration (entry and exit are assumed 500 to 1,500). A barrier takes 30 (published: 20 to 40).
 const WALKS_PER_IPI: u64 = 40;
 
 /// The same for each other walker that is interrupted with it: all of them remove and restore their bit in one line,
@@ -108,7 +108,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     fn change_walks(&self, space: &Space<K::Facade, W>, from: u64, to: u64) {
         // One freeing CPU changes it at a time. A full barrier. Pairs with that of `dispatch`, which precedes a freeing
-        // CPU's read of the mode, and with that of a walk, which follows its read: a walk that reads the new mode reads
+        // CPU's read of the mode, and with that of a walk, which follows its read. A walk that reads the new mode reads
         // tables after a freeing CPU that read the old one has written them.
         if space.walk_mode.compare_exchange_full(from, to | CHANGING).is_ok() {
             self.end_all_walks(space, to == PRECISE);

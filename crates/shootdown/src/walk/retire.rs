@@ -21,7 +21,7 @@ use crate::space::Space;
 use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
-/// Proof that page-table pages unlinked before the flush may be freed, or reused at once: paging-structure caches are
+/// Proof that page-table pages unlinked before the flush may be freed, or reused at once. Paging-structure caches are
 /// purged on every CPU, and every lockless walk that could hold a pointer to them has ended (C3). Data frames of the
 /// range may be freed too.
 #[derive(Debug)]

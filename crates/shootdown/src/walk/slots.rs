@@ -9,7 +9,7 @@
 //! A slot packs a space's id above a 16-bit count of walks since the registration, which saturates.
 //!
 //! Guards are counted. The published word and the interrupt state stay until the last guard of this CPU is dropped, in
-//! any order: a walk in progress is never taken for one that has ended (C3).
+//! any order. A walk in progress is never taken for one that has ended (C3).
 
 use crate::cpu::local_flag::LocalCount;
 use crate::facade::{Facade, Word};

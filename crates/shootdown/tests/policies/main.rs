@@ -1,6 +1,6 @@
-//! When a space gets a system-wide tag and gives it back, when CPUs that have left are looked for, when walks change to
-//! another mode, how long deferred frames wait. The tests check the exact sample, flush or nanosecond. The kernel runs
-//! on one host thread, and interrupts are taken at once.
+//! Tests when a space gets and gives back a system-wide tag, when CPUs that have left are looked for, when walks change
+//! to another mode, and how long deferred frames wait. They check the exact sample, flush or nanosecond. The kernel
+//! runs on one host thread, and interrupts are taken at once.
 
 mod deferral;
 mod demotion;
