@@ -11,10 +11,10 @@ use shootdown_qemu::{BOCHS_CPU, BOCHS_NEEDS, Bochs, Ended, ISO_NEEDS, Image, Run
 
 use super::{cases, debian, kernel, workspace};
 
-/// Longest run, on a host that is busy.
+/// Longest run, on a busy host.
 const MOST: Duration = Duration::from_secs(90);
 const CPUS: usize = 4;
-/// Seeds that a known bug is looked for with, until it is caught.
+/// Seeds that are tried for a known bug, until it is caught.
 const SEEDS: u32 = 32;
 /// Back ends that torture must have used, over all designs: fields of `instructions` in what it prints.
 const BACK_ENDS: [&str; 6] = [
@@ -25,7 +25,7 @@ const BACK_ENDS: [&str; 6] = [
     "root_tagged",
     "root_kept",
 ];
-/// Known bugs that are tried without being asked for: one of each part of the engine.
+/// Known bugs that are tried by default: one of each part of the engine.
 const SAMPLED: [&str; 5] = [
     "SkipWhenNotCurrent",
     "WholeTagOnlyHere",
@@ -37,7 +37,7 @@ const SAMPLED: [&str; 5] = [
 enum Expected {
     /// The table of rates, with no stale translation.
     Table,
-    /// The line of torture, and what was executed.
+    /// The line of torture, and the executed instructions.
     Torture,
     /// Caught, with one of [`SEEDS`].
     Caught,
@@ -49,7 +49,7 @@ struct Case {
     expected: Expected,
 }
 
-/// Where things are.
+/// Paths.
 struct Place {
     bochs: Bochs,
     plain: PathBuf,
@@ -57,7 +57,7 @@ struct Place {
     folder: PathBuf,
 }
 
-/// Makes sure that there is a Bochs, and what makes images: installs them when this is root; else says how.
+/// Ensures that Bochs and the image tools are installed: installs them as root; otherwise prints the command.
 ///
 /// # Errors
 /// The command to run by hand.
@@ -68,7 +68,7 @@ pub fn install(end: Instant) -> Result<(), String> {
 /// Runs everything; with every known bug that can show, or only some of them.
 ///
 /// # Errors
-/// Everything that was not as it should be, a line each.
+/// Every failure, a line each.
 pub fn run(every_fault: bool, end: Instant) -> Result<(), String> {
     install(end)?;
     let image = Image::around(&workspace::root().canonicalize().map_err(|error| error.to_string())?)?;
@@ -197,7 +197,7 @@ impl Case {
                     let run = self.once(place, &place.faulty, number, &words)?;
                     match run.ended {
                         Ended::Violation => return Ok(run.caught_with(seed)),
-                        // A bug may also lead anywhere: that is no catch, nor is it a reason to give up.
+                        // A bug may also cause any other failure: that is neither a catch nor a reason to stop.
                         Ended::Success | Ended::TimedOut | Ended::Otherwise(_) => {}
                         _ => return Err(run.problem().unwrap_or_default()),
                     }

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use super::{child, workspace};
 
-/// The version that is installed where there is none.
+/// The version that is installed if there is none.
 const VERSION: &str = "0.5.4";
 
 /// Builds the book and checks it.
 ///
 /// # Errors
-/// When mdBook cannot be installed or refuses the book; the links that lead nowhere.
+/// When mdBook cannot be installed or refuses the book; dead links.
 pub fn run(end: Instant) -> Result<(), String> {
     let root = workspace::built().join("book");
     let source = workspace::root().join("docs");
@@ -64,7 +64,7 @@ fn read(root: &Path, folder: &Path, pages: &mut BTreeMap<PathBuf, String>) -> Re
         if path.is_dir() {
             read(root, &path, pages)?;
         } else {
-            // What is no page is there to be linked to.
+            // Other files are link targets only.
             let is_page = path.extension().is_some_and(|ending| ending == "html");
             let text = if is_page {
                 std::fs::read_to_string(&path).map_err(failed)?
@@ -83,7 +83,7 @@ fn values<'a>(text: &'a str, attribute: &'a str) -> impl Iterator<Item = &'a str
     rest.filter_map(|rest| rest.strip_prefix("=\"")?.split('"').next())
 }
 
-/// How many links were followed, and those that lead nowhere.
+/// Number of links followed, and the dead ones.
 fn follow(pages: &BTreeMap<PathBuf, String>) -> (usize, Vec<String>) {
     let ids: BTreeMap<&PathBuf, BTreeSet<&str>> = pages
         .iter()
@@ -117,7 +117,7 @@ fn follow(pages: &BTreeMap<PathBuf, String>) -> (usize, Vec<String>) {
     (links, lost)
 }
 
-/// The file that a page at `page` calls `file`.
+/// The file that `file` refers to on a page at `page`.
 fn beside(page: &Path, file: &str) -> PathBuf {
     let mut target = page.parent().map(Path::to_path_buf).unwrap_or_default();
     for part in Path::new(file).components() {

@@ -13,7 +13,7 @@ struct Arch {
     target: &'static str,
     compiler: &'static str,
     emulator: &'static str,
-    /// Where the loader and the libraries of its Linux lie.
+    /// Path of the loader and the libraries of its Linux.
     libraries: &'static str,
 }
 
@@ -62,7 +62,7 @@ const MOST: Duration = Duration::from_secs(60);
 /// Builds and runs every one.
 ///
 /// # Errors
-/// What could not be built, and every run that ended otherwise than it should.
+/// Build errors, and every run with an unexpected exit status.
 pub fn run(end: Instant) -> Result<(), String> {
     let mut failures = Vec::new();
     for arch in ARCHES {
@@ -85,7 +85,7 @@ pub fn run(end: Instant) -> Result<(), String> {
 }
 
 impl Arch {
-    /// The library for this instruction set, and the machine linked to it; the program.
+    /// Builds the library for this instruction set, and the machine linked to it; returns the program.
     fn build(&self, end: Instant) -> Result<PathBuf, String> {
         let target = ["--target", self.target, "--target-dir", "target/c-machine"];
         let mut library = workspace::cargo();

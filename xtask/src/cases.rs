@@ -1,19 +1,19 @@
-//! Cases that do not depend on each other, several at a time, each with a line that says how it went.
+//! Independent cases, several at a time, each with a line for its result.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// What has a name to be reported by, and a command line to be run again with.
+/// A case with a name for reports, and a command line to repeat it.
 pub trait Case: Sync {
-    /// In reports.
+    /// Name in reports.
     fn name(&self) -> &str;
-    /// What the kernel is told.
+    /// The kernel's command line.
     fn words(&self) -> &str;
 }
 
-/// Runs all, on as many host threads as there are processors, but four at most: each runs an emulator. `run` gets the
-/// number of a case too. Returns a line for each that failed.
+/// Runs all, on as many host threads as there are processors, but at most four: each runs an emulator. `run` also gets
+/// the number of a case. Returns a line for each that failed.
 ///
 /// # Errors
 /// When `run` panicked.

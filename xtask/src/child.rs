@@ -1,4 +1,4 @@
-//! Running a program until it ends or its time is up.
+//! Runs a program until it ends or its time is up.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Runs `command`, its output going where ours goes.
+/// Runs `command` with this process's output.
 ///
 /// # Errors
 /// When it cannot be started, fails, or still runs at `end` (it is then killed).
@@ -15,7 +15,7 @@ pub fn run(command: &mut Command, end: Instant) -> Result<(), String> {
     success(wait(&mut child, end)?)
 }
 
-/// Runs `command`, all it prints going to `log`.
+/// Runs `command`, with all its output in `log`.
 ///
 /// # Errors
 /// As [`run`]; also when `log` cannot be shared with it.
@@ -27,7 +27,7 @@ pub fn logged(command: &mut Command, log: &File, end: Instant) -> Result<(), Str
     run(command.stdout(copy()?).stderr(copy()?), end)
 }
 
-/// What needs the network: three attempts, ten seconds apart, as long as `end` has not come.
+/// For commands that need the network: three attempts, ten seconds apart, until `end`.
 ///
 /// # Errors
 /// That of the last attempt.
@@ -61,7 +61,7 @@ pub fn output(command: &mut Command, end: Instant) -> Result<String, String> {
 pub fn outcome(command: &mut Command, end: Instant) -> Result<(ExitStatus, String), String> {
     let mut child = start(command.stdout(Stdio::piped()))?;
     let mut pipe = child.stdout.take().ok_or("no pipe to the program's output")?;
-    // Read aside, so that a program that fills the pipe does not wait for us while we wait for it.
+    // Read on another thread, so that a program that fills the pipe and this process do not wait for each other.
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         pipe.read_to_end(&mut bytes).map(|_| bytes)
@@ -75,7 +75,7 @@ pub fn outcome(command: &mut Command, end: Instant) -> Result<(ExitStatus, Strin
     Ok((status, text))
 }
 
-/// Runs `command` and hands over each line of its standard output as it comes; gives back how it ended.
+/// Runs `command` and passes each line of its standard output on as it arrives; returns how it ended.
 ///
 /// # Errors
 /// When it cannot be started, still runs at `end`, or `take` refuses a line: then it is killed.
@@ -90,7 +90,7 @@ pub fn lines(
     let reader = std::thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
-        // Emulated serial ports may carry anything; what is not text is not worth ending for.
+        // Emulated serial ports may output any bytes; output that is not text is no reason to stop.
         while pipe.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             let _ = sender.send(String::from_utf8_lossy(&line).trim_end().to_string());
             line.clear();
@@ -126,7 +126,7 @@ fn success(status: ExitStatus) -> Result<(), String> {
 fn start(command: &mut Command) -> Result<Child, String> {
     #[cfg(unix)]
     if !std::io::stdin().is_terminal() {
-        // A group of its own, so that all its children can be stopped. Not at a terminal: ^C must still reach them.
+        // A separate group, so that all its children can be stopped. Not at a terminal: ^C must still reach them.
         std::os::unix::process::CommandExt::process_group(command, 0);
     }
     let name = command.get_program().to_string_lossy().into_owned();

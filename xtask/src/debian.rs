@@ -1,4 +1,4 @@
-//! Programs and files from Debian's packages: installed where we are root, else named with the command to type.
+//! Programs and files from Debian's packages: installed as root, otherwise the command is printed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ fn missing<'a>(wanted: &[(&'a str, &'a str)]) -> (Vec<&'a str>, Vec<&'a str>) {
     (missing.iter().map(|(program, _)| *program).collect(), packages)
 }
 
-/// The command that installs what is missing of these programs and files; `None` when all is there.
+/// The command that installs the missing ones of these programs and files; `None` when all are present.
 pub fn install_command(wanted: &[(&str, &str)]) -> Option<String> {
     let (_, packages) = missing(wanted);
     let sudo = if root() { "" } else { "sudo " };
@@ -31,10 +31,10 @@ pub fn can_install() -> bool {
     root() && is_there("apt-get")
 }
 
-/// Makes sure that these programs, and files named by their whole path, are there; each with the package that holds it.
+/// Ensures that these programs, and files named by their absolute path, are installed; each with its package.
 ///
 /// # Errors
-/// What to install, by which command, when it cannot be done from here.
+/// What to install, and the command, when it cannot be done here.
 pub fn programs(wanted: &[(&str, &str)], end: Instant) -> Result<(), String> {
     let (names, packages) = missing(wanted);
     if packages.is_empty() {
@@ -54,7 +54,7 @@ pub fn programs(wanted: &[(&str, &str)], end: Instant) -> Result<(), String> {
     eprintln!("== installing: {shown}");
     let installed = apt_get(&[&INSTALL[..], &packages].concat(), end).or_else(|_| {
         child::patiently(end, || {
-            // The lists may be missing or old.
+            // The lists may be missing or outdated.
             update(end)?;
             apt_get(&[&INSTALL[..], &packages].concat(), end)
         })
@@ -74,7 +74,7 @@ pub struct Package {
 /// The newest kernel for ordinary machines among those that Debian's lists name.
 ///
 /// # Errors
-/// When there are no lists and they cannot be fetched, or they name no kernel.
+/// When the lists are missing and cannot be fetched, or name no kernel.
 pub fn newest_kernel(end: Instant) -> Result<Package, String> {
     find_newest_kernel(end)?.map_or_else(
         || {
@@ -98,7 +98,7 @@ fn find_newest_kernel(end: Instant) -> Result<Option<Package>, String> {
     let names = child::output(Command::new("apt-cache").args(["pkgnames", "linux-image-"]), end)?;
     let mut kernels: Vec<(Vec<u64>, &str)> = names.lines().filter_map(|name| Some((release(name)?, name))).collect();
     kernels.sort();
-    // Lists name packages that are gone, too.
+    // Lists also name packages that no longer exist.
     for (_, name) in kernels.iter().rev() {
         if let Ok(package) = package(name, end) {
             return Ok(Some(package));
@@ -147,7 +147,7 @@ pub fn package(name: &str, end: Instant) -> Result<Package, String> {
 pub fn unpack(package: &Package, folder: &Path, end: Instant) -> Result<(), String> {
     let exact = format!("{}={}", package.name, package.version);
     let mut download = Command::new("apt-get");
-    // Its own user may not be allowed into our folder.
+    // The `_apt` user may not have access to our folder.
     download.args(["download", "-q", "-o", "APT::Sandbox::User=root", &exact]);
     child::output(download.current_dir(folder), end)
         .map_err(|why| format!("`apt-get download {exact}` failed ({why}); check the network"))?;
@@ -163,7 +163,7 @@ pub fn unpack(package: &Package, folder: &Path, end: Instant) -> Result<(), Stri
 fn apt_get(arguments: &[&str], end: Instant) -> Result<(), String> {
     let mut command = Command::new("apt-get");
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-    // What it prints is not our output.
+    // Its output is not ours.
     child::output(&mut command, end).map(drop)
 }
 

@@ -1,7 +1,8 @@
-//! The minimal kernels of `examples/`: built and run in QEMU, with the engine and without, and what each had to write.
+//! The minimal kernels of `examples/`: built and run in QEMU, with the engine and without, and the size of each
+//! integration.
 //!
-//! One CPU remaps a page while the other reads it. A kernel prints how often it read a frame that was free: never where
-//! it flushes, or the flush is wrong; at least once where it does not, or the kernel could not tell.
+//! One CPU remaps a page while the other reads it. A kernel prints how often it read a free frame. With flushes that
+//! must be never, or the flush is wrong; without flushes at least once, or the kernel could not detect it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::{child, workspace};
 
-/// A kernel and where it runs.
+/// A kernel and its machine.
 struct Minimal {
     /// Its instruction set; the folder is `examples/minimal-` and this.
     arch: &'static str,
@@ -24,7 +25,7 @@ struct Minimal {
     builds: &'static [Build],
 }
 
-/// A way to build it: the feature, and what that means.
+/// One way to build it: the feature, and its meaning.
 #[derive(Clone, Copy)]
 struct Build {
     feature: Option<&'static str>,
@@ -86,7 +87,7 @@ const KERNELS: [Minimal; 3] = [
     },
 ];
 
-/// What every kernel is run with.
+/// Common settings of all kernels.
 const COMMON: [&str; 9] = [
     "-smp",
     "2",
@@ -112,10 +113,10 @@ enum Clock {
 const MOST_LINES: usize = 150;
 /// Most lines of these that are there for the engine.
 const MOST_GLUE: usize = 60;
-/// Longest run, on a host that is busy.
+/// Longest run, on a busy host.
 const MOST: Duration = Duration::from_secs(90);
 
-/// What a kernel has counted.
+/// Counts of a kernel.
 #[derive(Debug, PartialEq, Eq)]
 struct Counts {
     rounds: u64,
@@ -139,7 +140,7 @@ impl Counts {
         })
     }
 
-    /// What is wrong with them, where a flush is made or not.
+    /// Errors in the counts, with or without flushes.
     fn problem(&self, flushes: bool) -> Option<&'static str> {
         if self.rounds == 0 || self.reads < self.rounds {
             Some("the page was hardly read")
@@ -156,7 +157,7 @@ impl Counts {
 /// Builds and runs all, and prints a table.
 ///
 /// # Errors
-/// Everything that was not as it should be, a line each.
+/// Every failure, a line each.
 pub fn run(end: Instant) -> Result<(), String> {
     let mut failures = Vec::new();
     let mut table = Table::new();
@@ -224,7 +225,7 @@ impl Minimal {
             .join(format!("minimal-{}", self.arch))
     }
 
-    /// Lines of Rust: those for the engine, and with them those of the kernel but its boot code.
+    /// Lines of Rust: those for the engine, and all of the kernel except its boot code.
     fn lines(&self) -> Result<(usize, usize), String> {
         let count = |file: &str| {
             let path = self.folder().join("src").join(file);

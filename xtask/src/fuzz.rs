@@ -1,21 +1,21 @@
-//! Looking for bytes that break a reader or an encoder, with libFuzzer.
+//! Searches with libFuzzer for inputs that break a reader or an encoder.
 //!
-//! The targets are in `fuzz/`, outside the workspace; what they check is in `crates/shootdown-fuzz`. Coverage is
-//! measured by flags that every toolchain takes, so only a C++ compiler is needed; AddressSanitizer is
-//! cargo-fuzz's (`RUSTC_BOOTSTRAP=1 cargo fuzz run TARGET`).
+//! The targets are in `fuzz/`, outside the workspace; their checks are in `crates/shootdown-fuzz`. Coverage is measured
+//! by flags that every toolchain takes, so only a C++ compiler is needed; AddressSanitizer is cargo-fuzz's
+//! (`RUSTC_BOOTSTRAP=1 cargo fuzz run TARGET`).
 
 use super::{child, workspace};
 use std::time::{Duration, Instant};
 
-/// What libFuzzer needs to see which code a run has reached.
+/// Flags that libFuzzer needs for coverage.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
 
-/// Longest that building may take.
+/// Longest build.
 const BUILD: Duration = Duration::from_secs(20 * 60);
 
-/// What to run.
+/// The options.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Order {
     target: String,
@@ -33,10 +33,10 @@ fn targets() -> Vec<String> {
 }
 
 impl Order {
-    /// From the words behind `fuzz`.
+    /// From the words after `fuzz`.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The error in them.
     pub fn of(words: &[&str]) -> Result<Order, String> {
         let (target, seconds) = match words {
             [target] => (target, "60"),
@@ -58,7 +58,7 @@ impl Order {
     /// Builds the target and runs it.
     ///
     /// # Errors
-    /// When it cannot be built; when something was found, with the command that shows it again.
+    /// When it cannot be built; when a failure was found, with the command that reproduces it.
     pub fn run(&self) -> Result<(), String> {
         let fuzz = workspace::root().join("fuzz");
         let host = workspace::host()?;
@@ -74,7 +74,7 @@ impl Order {
         ]);
         child::run(&mut build, Instant::now() + BUILD)
             .map_err(|why| format!("building the target failed ({why}); it needs a C++ compiler"))?;
-        // What is found on the way goes beside the corpus, which stays small.
+        // New inputs go beside the corpus, which stays small.
         let found = fuzz.join("found").join(&self.target);
         let corpus = found.join("corpus");
         std::fs::create_dir_all(&corpus).map_err(|error| format!("cannot make {}: {error}", corpus.display()))?;

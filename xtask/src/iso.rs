@@ -11,16 +11,16 @@ use super::{debian, workspace};
 
 /// UEFI for virtual machines, and the package that holds it.
 pub const FIRMWARE: (&str, &str) = ("/usr/share/ovmf/OVMF.fd", "ovmf");
-/// Longest boot, on a host that is busy: translated firmware is slow.
+/// Longest boot, on a busy host: translated firmware is slow.
 const MOST: Duration = Duration::from_secs(180);
 const WORDS: &str = "workload=tlb_flush2 table=1 design=ipi,broadcast threads=1,3 ms=5";
-/// What the table begins with, in WORDS' order.
+/// The start of the table, in WORDS' order.
 const ROWS: [[&str; 2]; 4] = [["1", "ipi"], ["1", "broadcast"], ["3", "ipi"], ["3", "broadcast"]];
 
 /// Makes the image and boots it twice.
 ///
 /// # Errors
-/// What is missing, or what was printed instead.
+/// The missing item, or the unexpected output.
 pub fn check(emulator: &Emulator, kernel: &Path, end: Instant) -> Result<(), String> {
     debian::programs(&[&ISO_NEEDS[..], &[FIRMWARE]].concat(), end)?;
     let iso = workspace::root().join("target/shootdown.iso");

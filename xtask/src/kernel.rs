@@ -1,5 +1,5 @@
 //! The bare-metal kernel in QEMU: boots, is deterministic, survives torture; the control and every known bug that can
-//! show there are caught; and the image for real machines boots.
+//! show there are caught; the image for real machines boots.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine, Run};
 
 use super::{cases, iso, workspace};
 
-/// Longest run, on a host that is busy.
+/// Longest run, on a busy host.
 const MOST: Duration = Duration::from_secs(90);
 /// Designs that are tortured, in turn.
 pub const TORTURED: [&str; 10] = [
@@ -24,15 +24,15 @@ pub const TORTURED: [&str; 10] = [
     "ipi-early",
     "arm-ipi",
 ];
-/// Runs under torture: each shift of the clock, each design, another seed and another jitter every time.
+/// Runs under torture: each clock shift, each design, another seed and another jitter every time.
 const TORTURES: u8 = 22;
-/// Seeds that a known bug is looked for with, until it is caught: the rarest (`NoSelfService`) shows in 9 of 40.
+/// Seeds that are tried for a known bug, until it is caught: the rarest (`NoSelfService`) shows in 9 of 40.
 const SEEDS: u32 = 64;
 
-/// Runs of which two must be the same.
+/// Number of runs, of which two must be the same.
 const TRIES: u32 = 6;
 
-/// One thing to try.
+/// One case.
 struct Case {
     name: String,
     cpus: usize,
@@ -44,10 +44,9 @@ struct Case {
 
 enum Expected {
     Success,
-    /// The output of another run of the same, too. QEMU's own thread now and then, on a busy host, runs a timer in
-    /// place of the thread that runs the CPUs, and then a turn ends elsewhere: so when two runs differ, one of a few
-    /// more must be like one of those before. (On two cores that were busy with other things one run in five was
-    /// another, with this kernel and with older ones.)
+    /// The output equals that of another run too. On a busy host QEMU's own thread occasionally runs a timer in place
+    /// of the thread that runs the CPUs, and a turn then ends elsewhere. So when two runs differ, one of a few more
+    /// must equal an earlier one. (On two busy cores one run in five differed, with this kernel and with older ones.)
     Twice,
     /// Caught, with one of [`SEEDS`].
     Caught,
@@ -56,7 +55,7 @@ enum Expected {
 /// Runs everything.
 ///
 /// # Errors
-/// Everything that was not as it should be, a line each.
+/// Every failure, a line each.
 pub fn run(end: Instant) -> Result<(), String> {
     let emulator = Emulator::find()?;
     let image = Image::around(&workspace::root().canonicalize().map_err(|error| error.to_string())?)?;

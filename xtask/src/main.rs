@@ -1,4 +1,4 @@
-//! Project chores, run as `cargo xtask CHORE`.
+//! Project commands, run as `cargo xtask COMMAND`.
 //!
 //! `cargo xtask test` runs everything that must pass and ends with a table and one line, `N passed, N failed`. Exit
 //! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
@@ -145,7 +145,7 @@ fn soak(options: &[&str]) -> ExitCode {
     pass_on(command)
 }
 
-/// A program of its own: it needs a parser of Rust, and the other chores do not.
+/// A separate program: it needs a parser of Rust, which the other commands do not.
 fn mutants(options: &[&str]) -> ExitCode {
     let mut command = workspace::cargo();
     command
@@ -154,7 +154,7 @@ fn mutants(options: &[&str]) -> ExitCode {
     pass_on(command)
 }
 
-/// Runs `command`; its exit status is ours.
+/// Runs `command` and returns its exit status.
 fn pass_on(mut command: std::process::Command) -> ExitCode {
     match command.status() {
         Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),

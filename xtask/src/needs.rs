@@ -1,4 +1,4 @@
-//! What a step needs installed: what is missing, the command that installs it, and running that command.
+//! Requirements of a step: what is missing, the command that installs it, and running that command.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,24 +11,24 @@ use super::{c_machine, child, debian, iso, workspace};
 
 const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
 
-/// Something to have before a step can run.
+/// A requirement of a step.
 #[derive(Clone, Copy)]
 pub enum Need {
-    /// A cargo subcommand: its name, the rustup component and the Debian package that hold it.
+    /// A cargo subcommand: its name, its rustup component and its Debian package.
     Subcommand(&'static str, &'static str, &'static str),
-    /// The standard library, or what there is of it, for this target.
+    /// The standard library for this target, or the part that exists.
     Target(&'static str),
-    /// The one for [`BARE_TARGET`], QEMU, and what makes and boots images.
+    /// The one for [`BARE_TARGET`], QEMU, and the tools that make and boot images.
     Kernel,
-    /// The one for [`BARE_TARGET`], QEMU, Bochs, and what makes images.
+    /// The one for [`BARE_TARGET`], QEMU, Bochs, and the image tools.
     Bochs,
     /// The one for [`BARE_TARGET`], QEMU, and a C compiler that links statically.
     Programs,
-    /// The targets of the minimal kernels, and the emulators that run them.
+    /// The targets of the minimal kernels, and their emulators.
     Embed,
     /// Cross compilers, their Rust targets and QEMU for programs of other instruction sets.
     CMachine,
-    /// The targets of the minimal kernels, and the oldest Rust that is promised.
+    /// The targets of the minimal kernels, and the oldest supported Rust.
     Publish,
     /// [`BARE_TARGETS`] alone.
     BareTargets,
@@ -71,7 +71,7 @@ impl Need {
         all
     }
 
-    /// What rustup adds, of what is missing: its arguments, and what to do without rustup.
+    /// The missing items that rustup adds: its arguments, and the remedy without rustup.
     fn rustup(self) -> Vec<(Vec<&'static str>, String)> {
         let targets: &[&'static str] = match &self {
             Need::Subcommand(name, component, package) => {
@@ -103,14 +103,14 @@ impl Need {
         all
     }
 
-    /// The commands that install what is missing; none when all is there.
+    /// The commands that install the missing items; none when all are present.
     pub fn missing(self) -> Vec<String> {
         let rustup = self.rustup().into_iter();
         let rustup = rustup.map(|(arguments, _)| format!("rustup {}", arguments.join(" ")));
         rustup.chain(debian::install_command(&self.packages())).collect()
     }
 
-    /// Installs what is missing.
+    /// Installs the missing items.
     ///
     /// # Errors
     /// What to install by hand, and how.
@@ -130,7 +130,7 @@ impl Need {
     }
 }
 
-/// Installs the target of programs without an operating system, unless it is there.
+/// Installs the target of programs without an operating system, if missing.
 ///
 /// # Errors
 /// What to install by hand.

@@ -1,8 +1,10 @@
-//! `cargo xtask programs`: the programs of `workloads/` on the kernel in `kernel/`, in QEMU, CPUs in turns: each ends
-//! well, with every read as it should be; a second run is the same to the last instruction; threads that wait for the
-//! address-space lock sleep, so that their CPUs are not interrupted; threads that change the same pages at the same
-//! time lose nothing; without any invalidation a program sees stale pages; and a program that misbehaves is ended, or
-//! told what the kernel lacks, and the kernel goes on.
+//! `cargo xtask programs`: the programs of `workloads/` on the kernel in `kernel/`, in QEMU, CPUs in turns.
+//!
+//! - Each ends successfully, with correct reads; a second run is the same to the last instruction.
+//! - Threads that wait for the address-space lock sleep, so that their CPUs are not interrupted.
+//! - Threads that change the same pages at the same time lose nothing.
+//! - Without any invalidation a program sees stale pages.
+//! - A program that misbehaves is ended, or gets an error for a missing call, and the kernel continues.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use super::linux_baseline::initramfs::Planned;
 use super::linux_baseline::report::{Ended, Ran, Report};
 use super::{debian, workloads};
 
-/// Each boot must end within this.
+/// Time limit of each boot.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// Virtual CPUs.
@@ -24,7 +26,7 @@ const CPUS: u32 = 3;
 /// Operations of each thread in the run whose interrupts are counted: some unmaps of each thread's region.
 const LOCKED_OPS: u32 = 2000;
 
-/// Programs that do what they must not, or much of it: how each ends, and what is said of it.
+/// Programs that misbehave, or that stress a limit: how each ends, and its message.
 const MISBEHAVIOUR: [(&str, i32, &str); 13] = [
     ("misbehave good", 7, "good"),
     ("misbehave timed", 7, "timed"),
@@ -38,32 +40,32 @@ const MISBEHAVIOUR: [(&str, i32, &str); 13] = [
     ("misbehave threads", 7, "threads"),
     (ASTRAY, 125, "begins outside user addresses"),
     ("misbehave lacking", 125, "lacks system call 41 (socket)"),
-    // The kernel is still there.
+    // The kernel still runs.
     ("misbehave good", 7, "good"),
 ];
 
-/// `misbehave` with another entry point, which is no address at all.
+/// `misbehave` with another entry point, which is not a valid address.
 const ASTRAY: &str = "astray";
 
-/// What threads of `together` do at the same time: each ends with 7 when no store is lost, no page stale and nobody
-/// forgotten.
+/// Operations of `together` that run at the same time: each ends with 7 when no store is lost, no page stale and no
+/// waiter forgotten.
 const TOGETHER: [&str; 3] = ["copies", "drops", "waiters"];
 
-/// A design that keeps page tables for a grace period, which CPUs that sleep do not end: `misbehave tables` must not
-/// run out of them.
+/// A design that keeps page tables for a grace period, which sleeping CPUs do not end: `misbehave tables` must not
+/// exhaust memory.
 const KEEPS_TABLES: &str = "walk-grace";
 
 /// With windows between a change and its flush that are open for some turns of the other CPUs.
 const WINDOWS: &str = "linger=4";
 
-/// The design without invalidation, and what must notice.
+/// The design without invalidation, and the programs that must detect it.
 const CONTROL: &str = "none";
 const NOTICES: &str = "drop_shared";
 
 /// Runs them all under each of these designs.
 ///
 /// # Errors
-/// What went wrong first.
+/// The first error.
 pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
     let tools = [(BINARY, PACKAGE), ("musl-gcc", "musl-tools")];
     debian::programs(&tools, end)?;
@@ -148,15 +150,15 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
 
 /// Writes [`ASTRAY`] beside the programs.
 fn make_astray(programs: &Path) -> std::io::Result<()> {
-    // Where an ELF file has the address at which it begins.
+    // Offset of an ELF file's entry address.
     const ENTRY_POINT: std::ops::Range<usize> = 24..32;
     let mut program = std::fs::read(programs.join("misbehave"))?;
     program[ENTRY_POINT].copy_from_slice(&(1_u64 << 63).to_le_bytes());
     std::fs::write(programs.join(ASTRAY), program)
 }
 
-/// Two CPUs that take turns interrupt each other at every flush, until one must wait for the lock. When that one spins,
-/// it goes on so; when it sleeps, its CPU is idle, and the other is alone until a timer rings, some hundred operations
+/// Two CPUs that take turns interrupt each other at every flush, until one must wait for the lock. If that one spins,
+/// this continues. If it sleeps, its CPU is idle, and the other is alone until a timer fires, some hundred operations
 /// later.
 fn waiters_sleep(ran: &Ran) -> Result<(), String> {
     if ran.shootdown_interrupts * 2 < ran.ops_with_warm_up {

@@ -1,6 +1,5 @@
-//! What a registry would be given: every library that an embedder uses, packed, built from its package, its
-//! documentation built for the targets that it names, its examples run; and all of it on the oldest Rust that is
-//! promised.
+//! The packages for a registry: every library for embedders, packed, built from its package, its documentation built
+//! for the targets that it names, its examples run; and all of it on the oldest supported Rust.
 //!
 //! `cargo semver-checks` compares with a version in a registry. There is none, so it is not run.
 
@@ -10,7 +9,7 @@ use std::time::Instant;
 
 use super::{child, workspace};
 
-/// The libraries that are published, each after those that it needs.
+/// The published libraries, each after those that it needs.
 const LIBRARIES: [&str; 6] = [
     "shootdown",
     "shootdown-arch",
@@ -23,7 +22,7 @@ const LIBRARIES: [&str; 6] = [
 /// Those whose examples run on a host.
 const WITH_EXAMPLES: [&str; 3] = ["shootdown", "shootdown-arch", "shootdown-host"];
 
-/// Those for kernels, and the targets that their `[package.metadata.docs.rs]` names.
+/// Those for kernels, and the targets in their `[package.metadata.docs.rs]`.
 const FOR_KERNELS: [&str; 3] = ["shootdown", "shootdown-arch", "shootdown-cpu"];
 const DOCUMENTED: [&str; 3] = [
     "x86_64-unknown-none",
@@ -31,7 +30,7 @@ const DOCUMENTED: [&str; 3] = [
     "riscv64gc-unknown-none-elf",
 ];
 
-/// Packing several packages that need each other, of which none is in the registry.
+/// Options for packing several packages that need each other, none of which is in the registry.
 const CARGO: u32 = 90;
 
 /// The oldest Rust, as `rust-version` of the workspace has it.
@@ -40,7 +39,7 @@ pub const OLDEST: &str = "1.88";
 /// Runs everything.
 ///
 /// # Errors
-/// The first thing that fails.
+/// The first failure.
 pub fn run(end: Instant) -> Result<(), String> {
     recent_enough(&child::output(workspace::cargo().arg("--version"), end)?)?;
     println!("packing and building {}", LIBRARIES.join(", "));
@@ -84,8 +83,8 @@ fn recent_enough(version: &str) -> Result<(), String> {
     }
 }
 
-/// Makes each package a workspace of its own, where cargo has unpacked it to build it. (It lies below our root, and is
-/// no member of ours.)
+/// Makes each package a workspace of its own, where cargo has unpacked it to build it. (It lies below our root, but is
+/// not a member.)
 fn stand_alone() -> Result<(), String> {
     for name in LIBRARIES {
         let manifest = unpacked(name).join("Cargo.toml");
@@ -96,7 +95,7 @@ fn stand_alone() -> Result<(), String> {
     Ok(())
 }
 
-/// Where cargo has unpacked a package. All have the version of the workspace, so of this chore.
+/// Where cargo has unpacked a package. All have the version of the workspace, which is this program's.
 fn unpacked(name: &str) -> PathBuf {
     workspace::built()
         .join("package")
@@ -109,7 +108,7 @@ fn examples(name: &str) -> Command {
     command.args(["test", "--doc", "--manifest-path"]);
     command.arg(unpacked(name).join("Cargo.toml"));
     command.arg("--target-dir").arg(workspace::built().join("published"));
-    // Of the three the last alone needs another.
+    // Of the three only the last needs another.
     if name == "shootdown-host" {
         command.arg("--config");
         command.arg(format!("patch.crates-io.shootdown.path={:?}", unpacked("shootdown")));
@@ -117,7 +116,7 @@ fn examples(name: &str) -> Command {
     command
 }
 
-/// A check of the libraries with [`OLDEST`], in a folder of its own: another compiler rebuilds everything.
+/// A check of the libraries with [`OLDEST`], in a separate folder: another compiler rebuilds everything.
 fn oldest() -> Command {
     let mut command = Command::new("rustup");
     command
@@ -126,7 +125,7 @@ fn oldest() -> Command {
         .args(packages(&LIBRARIES))
         .arg("--target-dir")
         .arg(workspace::built().join("oldest"));
-    // Cargo has set these for this program, and they would be taken for the compiler to use.
+    // Cargo has set these for this program; the child would take them for the compiler to use.
     command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     command
 }

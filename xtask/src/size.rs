@@ -19,7 +19,7 @@ const TARGETS: [&str; 3] = [
     "riscv64gc-unknown-none-elf",
 ];
 
-/// What is built: its name, the features of `xtask/size/` for it, and the most bytes that it may take.
+/// A build: its name, the features of `xtask/size/` for it, and its size limit in bytes.
 const BUILDS: [(&str, &str, u64); 4] = [
     ("ipi", "", 20 << 10),
     ("ipi-gather", "gather", 26 << 10),
@@ -27,7 +27,7 @@ const BUILDS: [(&str, &str, u64); 4] = [
     ("adaptive-gather", "adaptive,gather", 55 << 10),
 ];
 
-/// Length of the header of an archive's member, and the place of the member's size in it.
+/// Length of the header of an archive member, and the position of the member's size in it.
 const HEADER: usize = 60;
 const SIZE: std::ops::Range<usize> = 48..58;
 /// The first bytes of an archive.
@@ -85,7 +85,7 @@ fn measure((name, features): (&str, &str), target: &str, end: Instant) -> Result
     largest(&archive).ok_or_else(|| format!("{}: no archive of objects", path.display()))
 }
 
-/// Bytes of code of the member that has most. All of the engine is in one.
+/// Bytes of code of the largest member, which contains all of the engine.
 fn largest(archive: &[u8]) -> Option<u64> {
     let mut rest = archive.strip_prefix(MAGIC)?;
     let mut most = None;
@@ -99,7 +99,7 @@ fn largest(archive: &[u8]) -> Option<u64> {
     most
 }
 
-/// Bytes in executable sections; `None` if it is no object.
+/// Bytes in executable sections; `None` if it is not an object file.
 fn code(object: &[u8]) -> Option<u64> {
     let object = elf::ElfBytes::<AnyEndian>::minimal_parse(object).ok()?;
     let executable = u64::from(elf::abi::SHF_EXECINSTR);

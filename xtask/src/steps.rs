@@ -1,4 +1,4 @@
-//! What must pass, in the order in which it fails fastest, and what each step needs installed.
+//! The steps, ordered so that failures show early, and the requirements of each.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use super::child;
 use super::needs::Need;
 use super::workspace::{cargo, root};
 
-/// A host that is neither Linux nor x86: what is compiled for it leans on neither. Nothing is run.
+/// A host that is neither Linux nor x86, to compile for: the sources must not depend on either. Nothing is run.
 const OTHER_HOST: &str = "aarch64-apple-darwin";
 
-/// One thing that must pass.
+/// One step.
 pub struct Step {
     /// Short name, at most 8 letters.
     pub name: &'static str,
     need: Option<Need>,
     env: &'static [(&'static str, &'static str)],
     arguments: &'static [&'static str],
-    /// Commands of cargo after that, each with what the first was given.
+    /// Further cargo commands, each with the arguments of the first.
     then: Vec<Vec<&'static str>>,
     /// Whether standard output must be one JSON document.
     json: bool,
@@ -227,7 +227,7 @@ impl Step {
             .map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
-    /// The last lines that the command printed, at most this many.
+    /// The last lines of the command's output, at most this many.
     pub fn last_lines(&self, count: usize) -> String {
         let bytes = std::fs::read(root().join(self.log())).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -235,7 +235,7 @@ impl Step {
         lines[lines.len().saturating_sub(count)..].join("\n")
     }
 
-    /// The command, as one would type it.
+    /// The command, as typed.
     pub fn shown(&self) -> String {
         let quote = |word: &str| {
             if word.contains('\'') {
@@ -256,27 +256,27 @@ impl Step {
         self.commands().map(command).collect::<Vec<_>>().join(" && ")
     }
 
-    /// Where what the command prints is kept.
+    /// Path of the command's output.
     pub fn log(&self) -> PathBuf {
-        // Beside what is built, under the root also where cargo is told to build elsewhere: it is named in messages.
+        // Beside the build output, but under the root also if cargo builds elsewhere: messages name it.
         PathBuf::from("target/steps").join(format!("{}.log", self.name))
     }
 
-    /// The commands that install what it lacks.
+    /// The commands that install its missing requirements.
     pub fn missing(&self) -> Vec<String> {
         self.need.map_or(Vec::new(), Need::missing)
     }
 
-    /// What runs, as far as the log says: the program, how many tests have passed in all, and the last line.
+    /// Progress from the log: the program, the number of passed tests, and the last line.
     pub fn doing(&self) -> String {
         let bytes = std::fs::read(root().join(self.log())).unwrap_or_default();
         what_runs(&String::from_utf8_lossy(&bytes))
     }
 
-    /// Installs what is missing, then runs the command; what it prints goes to [`Step::log`].
+    /// Installs the missing requirements, then runs the command; its output goes to [`Step::log`].
     ///
     /// # Errors
-    /// Why it failed, with what to install when something is missing.
+    /// Why it failed, with what to install when a requirement is missing.
     pub fn run(&self, end: Instant) -> Result<(), String> {
         let log = self.fresh_log()?;
         if let Some(need) = self.need {

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: says how long it will take and what it will install, runs the steps, says what runs, and ends
+//! `cargo xtask test`: prints how long it will take and what it will install, runs the steps with progress, and ends
 //! with the verdict.
 
 use std::process::ExitCode;
@@ -12,25 +12,25 @@ use super::steps::{self, Step};
 use super::times::{Kept, Stopwatch, clock};
 use super::verdict::{Outcome, Verdict};
 
-/// What still runs after this hangs: it is stopped and has failed. Not sooner, for a slow machine is no failure.
+/// A step that still runs after this time hangs: it is stopped and has failed. The limit allows for a slow machine.
 pub const BUDGET: Duration = Duration::from_secs(80 * 60);
 
-/// Everything together is to end within this, from a clean clone, on two cores.
+/// Time limit of the whole, from a clean clone, on two cores.
 const GOAL: Duration = Duration::from_secs(25 * 60);
 
-/// And within this when everything is built already.
+/// Time limit when everything is built already.
 const WARM_GOAL: Duration = Duration::from_secs(10 * 60);
 
-/// How many of the last lines of a step that failed are shown: what a test program says at its end, and more.
+/// Number of last lines shown for a failed step: more than a test program's summary.
 const SHOWN: usize = 120;
 
-/// How often a line says what runs, where no terminal shows it all the while.
+/// Interval of progress lines where no terminal shows it continuously.
 const EVERY: Duration = Duration::from_secs(20);
 
 /// The steps with these names, all of them when none is given, in the order in which they run.
 ///
 /// # Errors
-/// The first name that is unknown, and those that are known.
+/// The first unknown name, and the known ones.
 pub fn select(names: &[&str]) -> Result<Vec<Step>, String> {
     let all = steps::all();
     if let Some(unknown) = names.iter().find(|name| !all.iter().any(|step| step.name == **name)) {
@@ -43,7 +43,7 @@ pub fn select(names: &[&str]) -> Result<Vec<Step>, String> {
         .collect())
 }
 
-/// What is said before the first step: how long it takes, and what will be installed.
+/// The text before the first step: the duration, and the packages to install.
 fn announcement(steps: &[Step], kept: &Kept, may_install: bool) -> String {
     let last: Option<Vec<f64>> = steps
         .iter()
@@ -94,7 +94,7 @@ fn announcement(steps: &[Step], kept: &Kept, may_install: bool) -> String {
     text
 }
 
-/// Runs `step` and says what runs: all the while at a terminal, by a line now and then elsewhere.
+/// Runs `step` with progress: continuously on a terminal, by occasional lines elsewhere.
 fn watched(step: &Step, kept: &Kept, end: Instant) -> Result<(), String> {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg:.dim}") {

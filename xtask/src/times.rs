@@ -1,4 +1,4 @@
-//! How long steps take: measured in this run, and kept from the last one.
+//! Durations of steps: measured in this run, and kept from the last one.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use super::workspace;
 /// Seconds of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// On the clock.
+    /// Elapsed time.
     pub seconds: f64,
-    /// Of CPU time, user and system, of everything that the step has run.
+    /// CPU time, user and system, of the step and its children.
     pub cpu_seconds: f64,
 }
 
@@ -69,7 +69,7 @@ impl Kept {
         workspace::root().join("target/steps/times.json")
     }
 
-    /// Reads them; nothing is kept when there is no file, or not one of ours.
+    /// Reads them; empty without a file, or with one of another format.
     pub fn read() -> Self {
         let text = std::fs::read_to_string(Self::file()).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
@@ -85,7 +85,7 @@ impl Kept {
         self.0.insert(step.into(), times);
     }
 
-    /// Keeps those of a step that has passed. A file that cannot be written costs only the next estimate.
+    /// Keeps those of a passed step. If the file cannot be written, only the next estimate suffers.
     pub fn keep(&mut self, step: &str, times: Times) {
         self.insert(step, times);
         if let Ok(text) = serde_json::to_string_pretty(self) {

@@ -1,10 +1,9 @@
 //! The torture test of `shootdown-host` under ThreadSanitizer.
 //!
-//! The toolchain's own standard library is used, which was built without the sanitizer, so nothing but the toolchain is
-//! needed; `crates/shootdown-host/tests/tsan.supp` lists what is reported of that library. ThreadSanitizer does not see
-//! fences. So it checks that what the engine hands over, frames and table pages as ordinary memory, is handed over by
-//! loads and stores that synchronise; whether fences are where they must be is the models' (`cargo xtask test loom`)
-//! and the simulator's.
+//! The toolchain's own standard library is used, which was built without the sanitizer, so only the toolchain is
+//! needed; `crates/shootdown-host/tests/tsan.supp` suppresses reports about that library. ThreadSanitizer does not see
+//! fences. So it checks that the memory that the engine hands over (frames, page-table pages) is handed over by
+//! synchronising loads and stores. The models (`cargo xtask test loom`) and the simulator check the fences.
 
 use super::{child, workspace};
 use std::process::{Command, Stdio};
@@ -18,7 +17,7 @@ const STEPS: &str = "20000";
 /// Runs all presets, and the control, which must be reported.
 ///
 /// # Errors
-/// What failed.
+/// The failure.
 pub fn run(end: Instant) -> Result<(), String> {
     let host = workspace::host()?;
     println!("RUSTC_BOOTSTRAP=1 RUSTFLAGS='{FLAGS}' cargo test -p shootdown-host --target {host} --test torture");
@@ -63,21 +62,21 @@ pub fn run(end: Instant) -> Result<(), String> {
     Ok(())
 }
 
-/// The lines of reports that speak of this workspace.
+/// The lines of reports about this workspace.
 fn digest(text: &str) -> String {
     let ours =
         |line: &&str| line.starts_with("WARNING: Thr") || line.contains("/crates/") || line.contains("panicked at");
     text.lines().filter(ours).take(60).collect::<Vec<_>>().join("\n")
 }
 
-/// Keeps a report in a file; says where.
+/// Keeps a report in a file; returns its path.
 fn keep(text: &str) -> Result<String, String> {
     let place = workspace::root().join("target/tsan/report.txt");
     std::fs::write(&place, text).map_err(|error| format!("cannot write {}: {error}", place.display()))?;
     Ok(place.display().to_string())
 }
 
-/// The torture test, instrumented. Its target directory is apart, or every build would undo the other's.
+/// The torture test, instrumented. It has a separate target directory, or every build would undo the other's.
 fn torture(package: &str, host: &str) -> Command {
     let mut command = workspace::cargo();
     command

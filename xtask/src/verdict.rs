@@ -1,20 +1,21 @@
-//! What came out: a table of steps and one last line that a program can read.
+//! The result: a table of steps and one last line that a program can read.
 
 use std::fmt;
 
 use super::times::Times;
 
-/// How one step went.
+/// The result of one step.
 pub struct Outcome {
     /// The step.
     pub name: &'static str,
-    /// How long it took.
+    /// Its duration.
     pub times: Times,
     /// Why it failed and the command that runs it again; `None` when it passed.
     pub failure: Option<(String, String)>,
 }
 
-/// How all steps went. Shown as a table, the failures with the command to rerun, and last `N passed, N failed`.
+/// The results of all steps. Shown as a table, the failures with the command to rerun, and finally `N passed, N
+/// failed`.
 #[derive(Default)]
 pub struct Verdict {
     outcomes: Vec<Outcome>,

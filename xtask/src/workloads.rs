@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::needs::COMPILER;
 use super::{child, debian, workspace};
 
-/// The programs, in the order in which tables show them.
+/// The programs, in the order of the tables.
 pub const ALL: [&str; 10] = [
     "madvise_spin",
     "madvise_empty",
@@ -21,7 +21,7 @@ pub const ALL: [&str; 10] = [
     "mmap",
 ];
 
-/// Builds them all; where they are.
+/// Builds them all; returns their folder.
 ///
 /// # Errors
 /// When the compiler is missing or refuses.

@@ -1,4 +1,4 @@
-//! The workspace: where it lies, and cargo in it.
+//! The workspace: its root, and cargo in it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,14 +12,14 @@ pub fn cargo() -> Command {
 
 /// The root of the workspace.
 pub fn root() -> PathBuf {
-    // `cargo run`, so `cargo xtask` too, says where the package lies; the workspace is one level up.
+    // `cargo run`, and so `cargo xtask`, sets the package's folder; the workspace is one level up.
     match std::env::var_os("CARGO_MANIFEST_DIR") {
         Some(package) => PathBuf::from(package).join(".."),
         None => PathBuf::from("."),
     }
 }
 
-/// Where cargo builds.
+/// Cargo's target directory.
 pub fn built() -> PathBuf {
     let root = root();
     let root = root.canonicalize().unwrap_or(root);
@@ -29,7 +29,7 @@ pub fn built() -> PathBuf {
 /// The triple of this host.
 ///
 /// # Errors
-/// When rustc does not say.
+/// When rustc does not report it.
 pub fn host() -> Result<String, String> {
     let answer = Command::new("rustc")
         .arg("-vV")

@@ -1,4 +1,4 @@
-//! The documents hold together: every page is in the book's summary, and every relative link leads to a file.
+//! Consistency of the documents: every page is in the book's summary, and every relative link leads to a file.
 
 use std::fs;
 use std::path::{Path, PathBuf};

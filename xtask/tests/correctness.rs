@@ -28,12 +28,12 @@ fn page() -> String {
     fs::read_to_string(root().join("docs/src/verification/correctness.md")).expect("the page")
 }
 
-/// What stands between single backticks outside of blocks.
+/// Text between single backticks outside of blocks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Rows of the table of bugs: number, scenario, switch, what else finds it.
+/// Rows of the table of bugs: number, scenario, patch, other tools that find it.
 fn bugs(page: &str) -> Vec<(u32, Option<&str>, Option<&str>, &str)> {
     page.lines()
         .filter_map(|line| {

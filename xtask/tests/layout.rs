@@ -1,4 +1,4 @@
-//! How sources are laid out: no file is longer than a reader takes in, and the folders of the program are layers.
+//! Layout of the sources: a limit on the length of files, and the layers of the program's folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 /// Most lines of a source file.
 const LINES: usize = 500;
 
-/// Where sources are, in the workspace and beside it.
+/// Folders of sources, in the workspace and beside it.
 const FOLDERS: [&str; 6] = ["crates", "docs", "examples", "fuzz", "kernel", "xtask"];
 
-/// Crates, and folders in them, whose files import each other in circles. In each a few types (the engine and its
-/// CPUs' state; the simulated machine's core and its CPUs) hold everything else, and everything else takes them.
+/// Crates, and folders in them, whose files import each other in cycles. In each a few types (the engine and its CPUs'
+/// state; the simulated machine's core and its CPUs) hold everything else, and everything else uses them.
 const WITH_CIRCLES: [(&str, &str); 2] = [("crates/shootdown", ""), ("crates/shootdown-sim", "machine")];
 
-/// Folders and files of the program, from below: each names only those before it.
+/// Folders and files of the program, bottom up: each names only those before it.
 const LAYERS: [&str; 9] = [
     "failure",
     "interrupt",
@@ -134,8 +134,8 @@ fn module(place: &Path) -> Vec<String> {
     parts
 }
 
-/// What each module of a crate names of the others. What a folder's head holds is of the whole folder: its files may
-/// name it, and that is left out.
+/// The modules that each module of a crate names. Items of a folder's `mod.rs` belong to the whole folder: its files
+/// may name them, and such uses are left out.
 fn imports(source: &Path) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let mut files = Vec::new();
     sources(source, &mut files);
@@ -179,7 +179,7 @@ fn imports(source: &Path) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     texts.iter().map(|(own, text)| (own.clone(), of(own, text))).collect()
 }
 
-/// The modules that are in a circle, or between two.
+/// The modules in a cycle, or between two.
 fn circles(mut imports: BTreeMap<Vec<String>, BTreeSet<Vec<String>>>) -> Vec<String> {
     loop {
         let all: BTreeSet<Vec<String>> = imports.keys().cloned().collect();

@@ -1,4 +1,4 @@
-//! Which CPUs there are, how they are grouped, and which of them this process may use.
+//! The online CPUs, their topology, and which of them this process may use.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Cpu {
     pub socket: usize,
 }
 
-/// How far apart two CPUs are.
+/// Distance between two CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Apart {
     /// Hardware threads of one core.
@@ -39,10 +39,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// As sysfs tells it.
+    /// From sysfs.
     ///
     /// # Errors
-    /// When sysfs does not.
+    /// When sysfs lacks it.
     pub fn read() -> Result<Machine, String> {
         Machine::read_from(Path::new("/sys/devices/system/cpu"))
     }
@@ -74,7 +74,7 @@ impl Machine {
             cpus.push(Cpu {
                 cpu,
                 core: dense(0, core),
-                // A cache that spans sockets would be none of this world; a virtual machine may claim it all the same.
+                // A cache that spans sockets is not supported; a virtual machine may nevertheless report one.
                 cluster: dense(1, format!("{package} {cluster}")),
                 socket: dense(2, package),
             });
@@ -82,7 +82,7 @@ impl Machine {
         Ok(Machine { cpus })
     }
 
-    /// How far apart two CPUs are.
+    /// Distance between two CPUs.
     pub fn apart(&self, a: &Cpu, b: &Cpu) -> Apart {
         if a.core == b.core {
             Apart::Core
@@ -121,13 +121,13 @@ fn list(text: &str) -> Option<Vec<usize>> {
 /// The CPUs that this process may run on.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// When the kernel does not report them.
 pub fn allowed() -> Result<Vec<usize>, String> {
     let set = sched_getaffinity(None).map_err(|error| format!("sched_getaffinity: {error}"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// Keeps the calling thread on one CPU.
+/// Pins the calling thread to one CPU.
 ///
 /// # Errors
 /// When it may not run there.
@@ -137,7 +137,7 @@ pub fn pin(cpu: usize) -> rustix::io::Result<()> {
     sched_setaffinity(None, &set)
 }
 
-/// CPU time that the control group of this process allows, in CPUs; `None` for no limit.
+/// CPU time limit of this process's control group, in CPUs; `None` for no limit.
 pub fn quota() -> Option<f64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let limit = |line: &str| {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Counts of all CPUs together; `None` where this kernel has no such line.
+/// Counts over all CPUs; `None` where this kernel has no such line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Interrupts {
     /// TLB shootdowns. Arm has none: its invalidations are broadcast by the hardware.
@@ -17,7 +17,7 @@ impl Interrupts {
         Interrupts::parse(&fs::read_to_string("/proc/interrupts").unwrap_or_default())
     }
 
-    /// By the words at the end of a line: what stands before them differs between processors.
+    /// Selected by the words at the end of a line, because its start differs between processors.
     fn parse(text: &str) -> Interrupts {
         let count = |words: &str| {
             let line = text.lines().find(|line| line.trim_end().ends_with(words))?;
@@ -30,7 +30,7 @@ impl Interrupts {
         }
     }
 
-    /// How many have come since.
+    /// Interrupts since `before`.
     pub fn since(&self, earlier: &Interrupts) -> Interrupts {
         let less = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Interrupts {

@@ -34,7 +34,7 @@ pub fn launch(command: &[String], follow: Option<File>) -> io::Result<Child> {
     child.spawn()
 }
 
-/// From now on a file that may not become larger is an error of the write, not the end of this process.
+/// From here on a write beyond the file-size limit fails, instead of ending this process.
 pub fn survive_large_files() {
     // SAFETY: no handler is installed; the signal is only ignored.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

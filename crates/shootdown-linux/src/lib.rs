@@ -1,10 +1,10 @@
 //! This machine's own Linux kernel, observed and measured.
 //!
-//! * [`tracefs`] records what the kernel does with translations, in a trace instance of its own.
-//! * [`launch`] starts the command that is recorded, known to the trace before its first instruction.
+//! * [`tracefs`] records the kernel's TLB events, in its own trace instance.
+//! * [`launch`] starts the recorded command, which is traced from its first instruction.
 //!
-//! * [`work`] measures small workloads on it; [`cpus`] says where they may run, [`interrupts`] what they caused,
-//!   [`load`] what else runs meanwhile.
+//! * [`work`] measures small workloads; [`cpus`] lists the CPUs for them, [`interrupts`] counts their interrupts,
+//!   [`load`] measures the other load.
 //!
 //! On other systems the crate is empty.
 #![cfg(target_os = "linux")]

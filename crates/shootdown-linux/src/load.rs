@@ -1,4 +1,4 @@
-//! What else runs on this machine: a measurement beside it is one of both.
+//! The other load of this machine, which makes a measurement doubtful.
 
 use std::fs;
 use std::io;
@@ -10,18 +10,17 @@ use std::time::Duration;
 const SAMPLES: usize = 20;
 const APART: Duration = Duration::from_millis(10);
 
-/// Other tasks that are ready to run, on average, from which on a machine is called busy. Assumed: a daemon that wakes
-/// now and then stays below.
+/// Mean number of other ready tasks from which a machine counts as busy. Assumed: an occasional daemon stays below.
 const BUSY_TASKS: f64 = 0.25;
 
-/// Share of CPU time that the hypervisor gives to other machines, from which on this one is called busy. Assumed.
+/// Share of CPU time stolen by the hypervisor from which this machine counts as busy. Assumed.
 const BUSY_STEAL: f64 = 0.02;
 
-/// What else runs, over `SAMPLES` samples.
+/// The other load, over `SAMPLES` samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Other tasks that are running or ready to run, on average (`/proc/loadavg`, the fourth number). Not the load
-    /// average, which remembers what ended a minute ago.
+    /// Mean number of other tasks that are running or ready (`/proc/loadavg`, the fourth number). Not the load average,
+    /// which includes tasks that ended a minute ago.
     pub others: f64,
     /// Share of CPU time that the hypervisor gave to other machines (`/proc/stat`, steal).
     pub steal: f64,
@@ -31,7 +30,7 @@ impl Load {
     /// Reads `proc`, which is `/proc`, while this thread sleeps.
     ///
     /// # Errors
-    /// When a file is missing or is not what Linux writes.
+    /// When a file is missing or not in Linux's format.
     pub fn read(proc: &Path) -> io::Result<Load> {
         let stat = || fs::read_to_string(proc.join("stat"));
         let first = stat()?;

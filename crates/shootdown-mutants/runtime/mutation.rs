@@ -1,8 +1,8 @@
-//! Which mutation is in force. This file is part of the instrumented copy of the engine only; no other build knows it.
+//! The active mutation. This file is part of the instrumented copy of the engine only; no other build includes it.
 //!
 //! | variable | |
 //! | --- | --- |
-//! | `SHOOTDOWN_MUTANT` | the number of the mutation in force; none without it |
+//! | `SHOOTDOWN_MUTANT` | the number of the active mutation; none without it |
 //! | `SHOOTDOWN_REACHED` | a file that gets, at the end of the process, the number of sites passed and the mutations that would have made a difference |
 //! | `SHOOTDOWN_LIMIT` | sites after which the process is taken to hang, and ends with status 97 |
 
@@ -22,7 +22,7 @@ static PASSED: AtomicU64 = AtomicU64::new(0);
 static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 static REACHED: [AtomicBool; COUNT + 1] = [const { AtomicBool::new(false) }; COUNT + 1];
 
-/// Whether [`REACHED`] is to be kept.
+/// Whether to keep [`REACHED`].
 static RECORDS: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
@@ -66,7 +66,7 @@ fn active() -> u32 {
 #[inline]
 fn pass() -> u32 {
     let active = active();
-    // Two threads may count as one: it is a bound on a run without end, and sites are many.
+    // Two threads may count as one: it is a bound on an endless run, and sites are many.
     let passed = PASSED.load(Ordering::Relaxed) + 1;
     PASSED.store(passed, Ordering::Relaxed);
     if passed > LIMIT.load(Ordering::Relaxed) {
@@ -83,7 +83,7 @@ fn reached(number: u32) {
     }
 }
 
-/// Whether this mutation is in force.
+/// Whether this mutation is active.
 #[inline]
 pub(crate) fn on(number: u32) -> bool {
     let active = pass();
@@ -103,7 +103,7 @@ pub(crate) fn truth(always: u32, never: u32, value: bool) -> bool {
     }
 }
 
-/// A comparison, with what it would be if the border were drawn one further.
+/// A comparison, with its value if the bound moved by one.
 #[inline]
 pub(crate) fn edge(number: u32, moved: bool, value: bool) -> bool {
     let active = pass();

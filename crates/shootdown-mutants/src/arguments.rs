@@ -1,18 +1,16 @@
-//! Mutations that change nothing which the contract forbids, each with the argument why:
-//! `crates/shootdown/mutants.toml`.
+//! Mutations that break no rule of the contract, each with its argument: `crates/shootdown/mutants.toml`.
 
 use crate::mutant::Mutant;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 
-/// Why nobody can, or need, catch a mutation.
+/// Why a mutation cannot, or need not, be caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// It makes no difference that anybody could observe.
+    /// No observer can see a difference.
     Equivalent,
-    /// It makes one of cost only, or in the direction that is always allowed (C6: more is invalidated, or waited for
-    /// longer).
+    /// Only the cost differs, or the difference is always allowed (C6: more is invalidated, or a wait is longer).
     Harmless,
 }
 
@@ -43,10 +41,10 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads them; each must be about a mutation that there is, and about none twice.
+    /// Reads them; each must be about an existing mutation, and no mutation may have two.
     ///
     /// # Errors
-    /// What is wrong, with the names.
+    /// The error, with the names.
     pub fn read(text: &str, mutants: &[Mutant]) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
         let known: HashSet<String> = mutants.iter().map(Mutant::name).collect();

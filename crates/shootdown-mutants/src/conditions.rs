@@ -1,8 +1,8 @@
-//! Conditions: what they are made of.
+//! Conditions and their operands.
 
 use syn::{BinOp, Expr};
 
-/// The constants that a condition is replaced by.
+/// The constants that replace a condition.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// True.
@@ -17,18 +17,18 @@ impl Wanted {
         always: true,
         never: true,
     };
-    /// True alone: of what is joined by `&&`, where one that never holds is the same for all.
+    /// True alone: for operands of `&&`, where false is the same for all.
     pub const ALWAYS: Wanted = Wanted {
         always: true,
         never: false,
     };
-    /// False alone: of what is joined by `||`.
+    /// False alone: for operands of `||`.
     pub const NEVER: Wanted = Wanted {
         always: false,
         never: true,
     };
 
-    /// For what a negation negates.
+    /// For the operand of a negation.
     pub fn negated(self) -> Wanted {
         Wanted {
             always: self.never,
@@ -37,7 +37,7 @@ impl Wanted {
     }
 }
 
-/// `<`, `<=`, `>` and `>=`, with the border one further.
+/// `<`, `<=`, `>` and `>=`, with the bound moved by one.
 pub fn one_further(op: &BinOp) -> Option<(&'static str, &'static str)> {
     match op {
         BinOp::Lt(_) => Some(("<", "<=")),
@@ -48,7 +48,7 @@ pub fn one_further(op: &BinOp) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Whether `expr` is a condition by its form alone.
+/// Whether `expr` is a condition by its syntax alone.
 pub fn is_condition(expr: &Expr) -> bool {
     match expr {
         Expr::Binary(both) => {
@@ -60,7 +60,7 @@ pub fn is_condition(expr: &Expr) -> bool {
     }
 }
 
-/// Whether some of what is joined by `&&` is a `let`.
+/// Whether an operand of `&&` is a `let`.
 pub fn has_let(expr: &Expr) -> bool {
     match expr {
         Expr::Let(_) => true,

@@ -1,7 +1,7 @@
-//! Every mutation of one source file, found by its syntax alone, so that nobody chooses them.
+//! Every mutation of one source file, found by its syntax alone, without a manual selection.
 //!
-//! What is left out: code of other builds (tests, debug assertions), events (they report), arithmetic, and conditions
-//! that have no form of one (a call as the last expression of a closure).
+//! Left out: code of other builds (tests, debug assertions), events (they report), arithmetic, and conditions without a
+//! syntactic form (a call as the last expression of a closure).
 
 mod calls;
 mod loops;
@@ -17,13 +17,13 @@ use std::ops::Range;
 use syn::visit::{self, Visit};
 use syn::{Expr, ReturnType, Stmt};
 
-/// Functions that return nothing and are no part of the protocol: reports, and a guard's end, which may come late.
+/// Functions that return nothing and are not part of the protocol: reports, and a guard's end, which may come late.
 const NOT_DROPPED: [&str; 2] = ["event", "drop"];
 
-/// Names that the standard library uses for functions that do return something.
+/// Names that the standard library uses for functions that return a value.
 const AMBIGUOUS: [&str; 2] = ["take", "next"];
 
-/// Names of functions that return nothing, wherever the engine declares them.
+/// Names of functions that return nothing, anywhere in the engine.
 pub fn functions_without_result(files: &[syn::File]) -> BTreeSet<String> {
     #[derive(Default)]
     struct Signatures(BTreeSet<String>, BTreeSet<String>);
@@ -73,7 +73,7 @@ pub fn enumerate(
 
 /// A function that can be called at compile time.
 struct ConstantFunction {
-    /// Where it says so.
+    /// Where `const` is written.
     word: Range<usize>,
     name: String,
     body: Range<usize>,
@@ -88,9 +88,9 @@ struct Finder<'a> {
     sites: Vec<Site>,
     type_name: String,
     function: String,
-    /// Conditions, and calls, that have been dealt with.
+    /// Conditions, and calls, that have been handled.
     seen: HashSet<Range<usize>>,
-    /// Whether what the innermost function or closure returns is a condition.
+    /// Whether the innermost function or closure returns a condition.
     returns_bool: bool,
     constant_functions: Vec<ConstantFunction>,
 }
@@ -113,8 +113,7 @@ impl Finder<'_> {
         self.mutants.len()
     }
 
-    /// Which mutation is in force is known at run time only: functions with sites, and their callers, are constant no
-    /// more.
+    /// The active mutation is known at run time only: functions with sites, and their callers, lose their `const`.
     fn unmake_constants(&mut self) {
         let (mut unmade, mut left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.constant_functions)
             .into_iter()
@@ -133,7 +132,7 @@ impl Finder<'_> {
         self.sites.push(Site { range, parts });
     }
 
-    /// `before`, what is there, `after`.
+    /// `before`, the original text, `after`.
     fn around(&mut self, place: Range<usize>, before: String, after: &str) {
         let parts = vec![text(before), Part::Inner(place.clone()), text(after)];
         self.site(place, parts);
@@ -146,7 +145,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A condition, and those that it is made of.
+    /// A condition, and its operands.
     fn condition(&mut self, expr: &Expr, wanted: Wanted) {
         let place = range(expr);
         if matches!(expr, Expr::Let(_)) || !self.seen.insert(place.clone()) {
@@ -218,7 +217,7 @@ impl Finder<'_> {
         self.site(place, parts);
     }
 
-    /// What a block or a branch of one ends with, where that is a condition.
+    /// The last expression of a block or branch, if it is a condition.
     fn result(&mut self, expr: &Expr) {
         match expr {
             Expr::Block(it) => self.result_of(&it.block),
@@ -264,7 +263,7 @@ impl Finder<'_> {
         self.function = outer;
     }
 
-    /// Statements that may change places with the next: calls, at least one of which others can see.
+    /// Statements that may change places with the next: calls, at least one of which other CPUs can observe.
     fn swaps(&mut self, block: &syn::Block) {
         let statements = &block.stmts;
         let may = |pair: &[Stmt]| match (call_statement(&pair[0]), call_statement(&pair[1])) {
@@ -299,8 +298,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Whether others can see that this call was made, and when: not a relaxed store, which is ordered by what is
-    /// around it.
+    /// Whether other CPUs can observe this call and its order: not a relaxed store, which is ordered by its
+    /// surroundings.
     fn is_seen(&self, expr: &Expr) -> bool {
         match expr {
             Expr::MethodCall(call) if call.method == "event" => false,

@@ -1,5 +1,4 @@
-//! What is known already: one line of JSON for each mutation that was tried, appended as it becomes known, so that a
-//! run that was stopped goes on where it was.
+//! Known results: one line of JSON for each tried mutation, appended at once, so that a stopped run resumes.
 
 use crate::tool::Tool;
 use serde::{Deserialize, Serialize};
@@ -8,37 +7,37 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-/// What became of a mutation.
+/// The result of a mutation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Entry {
     /// Its name.
     pub mutant: String,
-    /// Of the instrumented engine.
+    /// Fingerprint of the instrumented engine.
     pub engine: u64,
-    /// Who caught it; nobody.
+    /// What caught it, if anything.
     pub caught: Option<Caught>,
-    /// What else said nothing: fingerprints of programs.
+    /// The programs that did not catch it: their fingerprints.
     pub held: Vec<u64>,
-    /// Most seconds of probes that were to be asked.
+    /// Limit of seconds of probes.
     pub budget: f64,
-    /// Probes that were asked, and how long all took, s.
+    /// Probes that were run, and their total time, s.
     pub asked: usize,
     /// Seconds.
     pub seconds: f64,
 }
 
-/// Who caught it.
+/// What caught a mutation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Caught {
     /// The tool.
     pub tool: Tool,
     /// The test, or the race and the design.
     pub probe: String,
-    /// After how many states or runs.
+    /// Number of states or runs until then.
     pub count: String,
-    /// What was wrong.
+    /// The error.
     pub how: String,
-    /// How long that probe took, s.
+    /// Time of that probe, s.
     pub seconds: f64,
 }
 
@@ -65,12 +64,12 @@ impl Journal {
         Ok(Journal { file, known })
     }
 
-    /// What is known of that mutation, perhaps with another engine.
+    /// The result of that mutation, perhaps with another engine.
     pub fn known(&self, mutant: &str) -> Option<&Entry> {
         self.known.get(mutant)
     }
 
-    /// Adds what became of one.
+    /// Adds a result.
     ///
     /// # Errors
     /// When it cannot be written.

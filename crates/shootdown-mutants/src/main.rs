@@ -2,14 +2,14 @@
 //! How it works: `docs/src/verification/mutants.md`.
 //!
 //! 1. `enumerate.rs` finds, by syntax alone, every place in `crates/shootdown/src` that can be changed (`mutant.rs`
-//!    names it), and `rewrite.rs` makes of the source a copy that holds all changes at once, one of which is chosen
-//!    when a program starts (`runtime/mutation.rs`).
+//!    names it). `rewrite.rs` makes a copy of the source that holds all changes at once, one of which is selected when
+//!    a program starts (`runtime/mutation.rs`).
 //! 2. `workspace.rs` puts that copy, with the crates that test it, into a workspace of its own under `target/mutants`,
 //!    which is built once.
-//! 3. `probe.rs` measures what each test and each race does without any mutation, and which mutations would make a
+//! 3. `probe.rs` measures each test and each race without any mutation, and finds the mutations that would make a
 //!    difference to it.
-//! 4. `trial.rs` asks about each mutation those that it concerns, first what has caught most in the time that it took,
-//!    until one fails; `journal.rs` remembers.
+//! 4. `trial.rs` runs, for each mutation, the tests and races that it concerns, those with the most catches per unit of
+//!    time first, until one fails; `journal.rs` keeps the results.
 //! 5. `arguments.rs` reads which survivors are argued to be equivalent; `table.rs` shows all.
 
 mod arguments;
@@ -60,10 +60,10 @@ struct Options {
     /// Name the mutations and stop.
     #[arg(long)]
     list: bool,
-    /// Show what is known and try nothing.
+    /// Show the known results and try nothing.
     #[arg(long)]
     known: bool,
-    /// Try those that are argued to be equivalent or harmless, and only those; it is an error when one is caught.
+    /// Try only the mutations that are argued to be equivalent or harmless; it is an error when one is caught.
     #[arg(long)]
     doubt: bool,
     /// Sums and survivors only, not the whole table.
@@ -121,7 +121,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether none survives.
+/// Whether no mutation survives.
 fn run(mut options: Options) -> Result<bool, String> {
     let root = match std::env::var_os("CARGO_MANIFEST_DIR") {
         Some(package) => PathBuf::from(package).join("../.."),
@@ -188,7 +188,7 @@ fn selected(options: &Options, mutants: &[Mutant]) -> Vec<u32> {
         .collect()
 }
 
-/// Builds the copy and measures what was not measured yet.
+/// Builds the copy and measures the missing baselines.
 fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
     let wanted = |tool: Tool| options.tools.is_empty() || options.tools.contains(&tool);
     eprintln!("building the engine with all its mutations");
@@ -210,7 +210,7 @@ fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
     for (program, name) in &all {
         match baselines.probe(program, name, &scratch) {
             Ok(probe) => probes.push(probe),
-            // It says nothing of mutations; `cargo xtask test` says that it fails.
+            // It has no information about mutations; `cargo xtask test` reports that it fails.
             Err(why) => progress.say(&format!("left out: {why}")),
         }
         baselines.write(&kept)?;
@@ -221,7 +221,7 @@ fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
     Ok(probes)
 }
 
-/// Builds one tool in the copy. One by one, so that none gets the others' features.
+/// Builds one tool in the copy. Separately, so that none gets the others' features.
 fn build(tool: Tool, place: &Path) -> Result<Vec<Program>, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
@@ -259,7 +259,7 @@ fn try_all(trial: &Trial, mutants: &[Mutant], open: &[u32], jobs: usize) -> Resu
     trial.run(mutants, open, jobs, &done)
 }
 
-/// Shows what is known. Whether none survives.
+/// Shows the known results. Whether no mutation survives.
 fn tell(options: &Options, chosen: &[&Mutant], journal: &Journal, arguments: &Arguments) -> bool {
     let rows = table::rows(chosen, |name| journal.known(name), arguments);
     let survivors: Vec<_> = rows.iter().filter(|row| row.survives()).map(|row| row.mutant).collect();

@@ -1,10 +1,10 @@
-//! One mutation: where it is, what it does, and a name for it that does not change when lines move.
+//! One mutation: its place, its effect, and a name for it that does not change when lines move.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 
-/// What a mutation does to its site.
+/// The effect of a mutation on its site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -20,9 +20,9 @@ pub enum Kind {
     Always,
     /// The condition never holds.
     Never,
-    /// The border of the comparison lies one further.
+    /// The bound of the comparison moves by one.
     Edge,
-    /// The flag given to a call is the other.
+    /// The flag passed to a call is inverted.
     Flip,
     /// The loop ends after its first iteration.
     Once,
@@ -52,18 +52,18 @@ pub struct Mutant {
     pub file: String,
     /// Function, with its type unless that is the engine.
     pub function: String,
-    /// What is done.
+    /// The kind of change.
     pub kind: Kind,
-    /// To what: the source text on one line, shortened.
+    /// The changed source text on one line, shortened.
     pub text: String,
-    /// Which of those that are alike in all of this, from 1.
+    /// Its number among equal ones, from 1.
     pub nth: u32,
-    /// Line of the file, from 1; for people, no part of the name.
+    /// Line of the file, from 1; for people, not part of the name.
     pub line: usize,
 }
 
 impl Mutant {
-    /// The name: file, function, kind and text; which one, where there are several.
+    /// The name: file, function, kind and text; and the number, if there are several.
     pub fn name(&self) -> String {
         let Mutant {
             file,
@@ -78,7 +78,7 @@ impl Mutant {
     }
 }
 
-/// Counts those that are alike, so that each has a name of its own.
+/// Numbers equal ones, so that each has a name of its own.
 pub fn number_alike(mutants: &mut [Mutant]) {
     let mut seen = HashMap::new();
     for mutant in mutants {
@@ -97,7 +97,7 @@ pub fn number_alike(mutants: &mut [Mutant]) {
     }
 }
 
-/// Source text as it stands in a name: one line, single spaces, at most 60 characters.
+/// Source text as it appears in a name: one line, single spaces, at most 60 characters.
 pub fn shortened(text: &str) -> String {
     const MOST: usize = 60;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,5 +1,4 @@
-//! What can catch a mutation: single tests, and races under designs. What each does without any mutation is measured
-//! once.
+//! Probes: single tests, and races under designs. Each is measured once without any mutation.
 
 use crate::journal::Caught;
 use crate::process::{self, Ended};
@@ -12,7 +11,7 @@ use std::time::Duration;
 /// A test, or a race under a design.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// What it is part of.
+    /// Its program.
     pub program: Program,
     /// Its name there.
     pub name: String,
@@ -20,29 +19,29 @@ pub struct Probe {
     pub baseline: Baseline,
 }
 
-/// What a probe does without any mutation.
+/// A probe's run without any mutation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Baseline {
-    /// How long it takes.
+    /// Its duration.
     pub seconds: f64,
     /// Sites that it passes.
     pub passed: u64,
     /// States, of a race.
     pub states: u64,
-    /// Mutations that would make a difference to something in it.
+    /// Mutations that would make a difference in it.
     pub reached: Vec<u32>,
 }
 
 /// Sites that may be passed beyond 30 times those of the baseline, before a test is taken to hang.
 const SPARE: u64 = 10_000_000;
 
-/// Tests that take less than this many seconds are asked together.
+/// Tests shorter than this, in seconds, run together.
 const SHORT: f64 = 0.03;
 
-/// Programs among what cargo says that it has built (one JSON document a line).
+/// Programs in cargo's list of built artifacts (one JSON document a line).
 ///
 /// # Errors
-/// When a line is not what cargo writes.
+/// When a line is not in cargo's format.
 pub fn programs(cargo_says: &str) -> Result<Vec<Program>, String> {
     let mut found = Vec::new();
     for line in cargo_says.lines().filter(|line| line.starts_with('{')) {
@@ -61,7 +60,7 @@ pub fn programs(cargo_says: &str) -> Result<Vec<Program>, String> {
         };
         let name = value["target"]["name"].as_str().unwrap_or_default().to_string();
         let is_test = value["profile"]["test"] == true;
-        // Of the exploration: the races themselves, not the tests that run all of them.
+        // For the exploration: the races themselves, not the tests that run all of them.
         if (tool == Tool::Check) == is_test || (tool == Tool::Check && name != "race") {
             continue;
         }
@@ -77,10 +76,10 @@ pub fn programs(cargo_says: &str) -> Result<Vec<Program>, String> {
     Ok(found)
 }
 
-/// Names of what a program can do.
+/// Names of the tests or races of a program.
 ///
 /// # Errors
-/// When it does not say.
+/// When it does not list them.
 pub fn names(program: &Program, scratch: &Path) -> Result<Vec<String>, String> {
     let ask = |arguments: &[&str]| {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
@@ -105,7 +104,7 @@ pub fn names(program: &Program, scratch: &Path) -> Result<Vec<String>, String> {
 }
 
 impl Probe {
-    /// As people call it.
+    /// Its name for people.
     pub fn shown(&self) -> String {
         match self.program.tool {
             Tool::Check => self.name.clone(),
@@ -113,7 +112,7 @@ impl Probe {
         }
     }
 
-    /// Whether starting a program for it alone would take longer than it does.
+    /// Whether starting a separate program for it would take longer than the probe itself.
     pub fn is_short(&self) -> bool {
         self.program.tool != Tool::Check && self.baseline.seconds < SHORT
     }
@@ -178,7 +177,7 @@ pub fn ask(probes: &[&Probe], number: u32, scratch: &Path) -> Result<Option<Caug
     let begun = std::time::Instant::now();
     let (ended, text) = loop {
         let (ended, text) = process::run(program, &arguments, &env, scratch, most)?;
-        // On a busy machine time says little: how long does it take now without the mutation?
+        // On a busy machine a timeout is inconclusive: measure the time without the mutation again.
         let begun = std::time::Instant::now();
         if ended != Ended::Late
             || process::run(program, &arguments, &[], scratch, most)?.0 != Ended::Late && begun.elapsed() * 10 < most
@@ -225,7 +224,7 @@ fn states(text: &str) -> Option<u64> {
         .find_map(|word| word.strip_suffix(" states")?.parse().ok())
 }
 
-/// What a failing test or race says.
+/// The message of a failing test or race.
 fn complaint(text: &str) -> String {
     if let Some(broken) = text
         .lines()

@@ -1,4 +1,4 @@
-//! Running a program until it ends or its time is up, with what it prints.
+//! Runs a program until it ends or its time is up, with its output.
 
 use crate::tool::Program;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub fn run(
         .current_dir(&program.folder)
         .stdin(Stdio::null());
     command.stderr(out.try_clone().map_err(cannot)?).stdout(out);
-    // What cargo sets, and a test may look for.
+    // Variables that cargo sets, and that a test may read.
     command.env("CARGO_MANIFEST_DIR", &program.folder);
     command.envs(env.iter().map(|(name, value)| (name, value)));
     let mut child = command.spawn().map_err(cannot)?;

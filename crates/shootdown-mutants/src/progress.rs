@@ -1,23 +1,23 @@
-//! How far a long run is, on stderr: a bar where that is a terminal, a line now and then elsewhere.
+//! Progress of a long run, on stderr: a bar on a terminal, occasional lines elsewhere.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Between two lines.
+/// Interval between two lines.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Progress over things that are alike. It leaves the terminal when it is dropped.
+/// Progress over similar items. It leaves the terminal when it is dropped.
 pub struct Progress {
     bar: ProgressBar,
     what: &'static str,
-    /// When the last line was printed, and what is noted beside the count.
+    /// When the last line was printed, and the note beside the count.
     told: Mutex<(Instant, String)>,
 }
 
 impl Progress {
-    /// Of so many things; `what` is done to them.
+    /// For that many items; `what` is done to them.
     pub fn new(length: usize, what: &'static str) -> Self {
         let bar = ProgressBar::new(length as u64);
         let template = format!("{{bar:40}} {{pos}} of {{len}} {what}, {{elapsed}} elapsed, {{eta}} left  {{msg}}");
@@ -35,7 +35,7 @@ impl Progress {
         progress
     }
 
-    /// Says `line` above the bar.
+    /// Prints `line` above the bar.
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }

@@ -1,29 +1,28 @@
-//! Places in a source file and what stands there in the instrumented copy; the rest stays as it is, letter by letter.
+//! Sites in a source file and their replacements in the instrumented copy; the rest stays unchanged.
 
 use std::ops::Range;
 
-/// A piece of what replaces a site.
+/// A piece of a replacement.
 #[derive(Debug, Clone)]
 pub enum Part {
     /// This text.
     Text(String),
-    /// What the source has there, instrumented.
+    /// The original text, instrumented.
     Inner(Range<usize>),
-    /// What the source has there, as it is.
+    /// The original text, unchanged.
     Plain(Range<usize>),
 }
 
-/// A place, in bytes, and what replaces it.
+/// A site, in bytes, and its replacement.
 #[derive(Debug, Clone)]
 pub struct Site {
     /// Where.
     pub range: Range<usize>,
-    /// By what.
+    /// The replacement.
     pub parts: Vec<Part>,
 }
 
-/// The source with every site replaced. Sites lie within each other or apart; of two in the same place the first is the
-/// outer.
+/// The source with every site replaced. Sites are nested or disjoint; of two in the same place the first is the outer.
 pub fn rewrite(source: &str, mut sites: Vec<Site>) -> String {
     sites.sort_by_key(|site| (site.range.start, std::cmp::Reverse(site.range.end)));
     render(source, 0..source.len(), &sites)
@@ -50,7 +49,7 @@ fn render(source: &str, range: Range<usize>, mut sites: &[Site]) -> String {
             }
         }
         at = site.range.end;
-        // What lies within was rendered with it.
+        // Sites inside were rendered with it.
         let within = further.iter().take_while(|next| next.range.end <= at).count();
         sites = &further[within..];
     }

@@ -1,4 +1,4 @@
-//! Questions about a piece of syntax.
+//! Queries on a piece of syntax.
 
 use crate::mutant::Kind;
 use std::ops::Range;
@@ -14,7 +14,7 @@ const MODIFIES: [&str; 5] = [
     "compare_exchange_full",
 ];
 
-/// Where it stands, in bytes.
+/// Its position, in bytes.
 pub fn range(what: &impl Spanned) -> Range<usize> {
     what.span().byte_range()
 }
@@ -30,7 +30,7 @@ pub fn stands(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Attributes of what may have some.
+/// Attributes of nodes that may have some.
 pub fn attributes(expr: &Expr) -> &[Attribute] {
     match expr {
         Expr::If(it) => &it.attrs,
@@ -43,7 +43,7 @@ pub fn attributes(expr: &Expr) -> &[Attribute] {
     }
 }
 
-/// The last word of a path, and of what a call calls.
+/// The last word of a path, and of the callee of a call.
 pub fn called(expr: &Expr) -> Option<String> {
     match expr {
         Expr::MethodCall(call) => Some(call.method.to_string()),
@@ -55,7 +55,7 @@ pub fn called(expr: &Expr) -> Option<String> {
     }
 }
 
-/// The last word of a path; nothing for anything else.
+/// The last word of a path; `None` for anything else.
 pub fn last_word(expr: &Expr) -> String {
     match expr {
         Expr::Path(path) => path
@@ -67,7 +67,7 @@ pub fn last_word(expr: &Expr) -> String {
     }
 }
 
-/// A word's operation: the mutations that it has, in the order of the numbers that it is given.
+/// A word's operation: its mutations, in the order of their numbers.
 pub fn operation(call: &syn::ExprMethodCall) -> Option<Vec<Option<Kind>>> {
     let (name, order) = (call.method.to_string(), call.args.last().map(last_word)?);
     match (&*name, call.args.len(), &*order) {
@@ -79,7 +79,7 @@ pub fn operation(call: &syn::ExprMethodCall) -> Option<Vec<Option<Kind>>> {
     }
 }
 
-/// Whether the statement is a call and nothing else, with a semicolon.
+/// Whether the statement is only a call, with a semicolon.
 pub fn call_statement(statement: &Stmt) -> Option<&Expr> {
     match statement {
         Stmt::Expr(expr @ (Expr::Call(_) | Expr::MethodCall(_)), Some(_)) if attributes(expr).is_empty() => Some(expr),

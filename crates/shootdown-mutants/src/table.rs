@@ -1,4 +1,4 @@
-//! What came out: every mutation with who caught it, sums by file and by tool, and what survives.
+//! The results: every mutation with the probe that caught it, sums by file and by tool, and the survivors.
 
 use crate::arguments::{Arguments, Class};
 use crate::journal::Entry;
@@ -8,26 +8,26 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// What became of a mutation.
+/// The state of a mutation.
 pub enum Fate<'a> {
     /// It was tried.
     Tried(&'a Entry),
     /// There is an argument.
     Argued(Class, &'a str),
-    /// It was not tried: stopped before.
+    /// It was not tried: the run was stopped before.
     Unknown,
 }
 
-/// A mutation, and what became of it.
+/// A mutation, and its state.
 pub struct Row<'a> {
     /// The mutation.
     pub mutant: &'a Mutant,
-    /// What became of it.
+    /// Its state.
     pub fate: Fate<'a>,
 }
 
 impl Row<'_> {
-    /// Nobody caught it, and nobody says why.
+    /// No probe caught it, and there is no argument.
     pub fn survives(&self) -> bool {
         matches!(self.fate, Fate::Tried(entry) if entry.caught.is_none())
     }
@@ -66,7 +66,7 @@ impl Row<'_> {
     }
 }
 
-/// What is known of every mutation.
+/// The known result of every mutation.
 pub fn rows<'a>(
     mutants: &[&'a Mutant],
     known: impl Fn(&str) -> Option<&'a Entry>,
@@ -137,7 +137,7 @@ fn counts(rows: &[&Row]) -> [usize; 8] {
     [rows.len(), engine, check, sim, loom, equivalent, harmless, survive]
 }
 
-/// How quickly each tool caught what it caught.
+/// How quickly each tool caught its mutations.
 pub fn speeds(rows: &[Row]) -> String {
     let mut speeds = table(&["tool", "caught", "median s", "longest s"]);
     for tool in Tool::ALL {

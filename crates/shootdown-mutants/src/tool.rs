@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Which tool a probe belongs to.
+/// The tool of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tool {
@@ -22,7 +22,7 @@ impl Tool {
     /// All of them.
     pub const ALL: [Tool; 4] = [Tool::Engine, Tool::Check, Tool::Sim, Tool::Loom];
 
-    /// By the package whose tests they are.
+    /// The package whose tests they are.
     pub fn of_package(package: &str) -> Option<Tool> {
         match package {
             "shootdown" => Some(Tool::Engine),
@@ -45,12 +45,12 @@ impl fmt::Display for Tool {
     }
 }
 
-/// A program that probes are part of.
+/// A program that contains probes.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// Whose.
+    /// Its tool.
     pub tool: Tool,
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
     /// The folder of its package, where it runs.
     pub folder: PathBuf,

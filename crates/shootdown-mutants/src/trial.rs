@@ -1,4 +1,4 @@
-//! Trying mutations: who is asked about each, in which order, by how many at a time.
+//! Tries mutations: which probes run for each, in which order, and how many at a time.
 
 use crate::journal::{Entry, Journal};
 use crate::mutant::Mutant;
@@ -9,26 +9,26 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// What last caught a mutation of the same function is asked first, up to this many.
+/// This many recent catchers in the same function are tried first.
 const NEIGHBOURS: usize = 4;
 
 /// Seconds to start a program.
 const START: f64 = 0.005;
 
-/// Everything that is needed to try mutations.
+/// All state needed to try mutations.
 pub struct Trial<'a> {
     /// All probes.
     pub probes: &'a [Probe],
-    /// Of the instrumented engine.
+    /// Fingerprint of the instrumented engine.
     pub engine: u64,
-    /// A folder for what programs print.
+    /// A folder for the programs' output.
     pub scratch: &'a Path,
-    /// Most seconds of probes, as measured, for each mutation.
+    /// Limit of seconds of probes, as measured, for each mutation.
     pub budget: f64,
     journal: Mutex<&'a mut Journal>,
     /// Probes that have caught mutations, by function, the last first.
     catchers: Mutex<HashMap<(String, String), Vec<usize>>>,
-    /// Of each probe, how many mutations it has caught, and the seconds it was asked for.
+    /// For each probe, how many mutations it has caught, and its total seconds.
     yields: Mutex<Vec<(f64, f64)>>,
 }
 
@@ -51,8 +51,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// All probes, those first that have caught most in the time that they took; of those that nobody has asked, the
-    /// quickest.
+    /// All probes, those with the most catches per unit of time first; among unused ones, the quickest.
     fn by_yield(&self) -> Vec<usize> {
         let yields = self.yields.lock().expect("no thread panics while it holds this");
         let rate = |&index: &usize| yields[index].0 / yields[index].1;
@@ -70,8 +69,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// What is known of `mutant` and still true: it was caught in this very engine, or every probe that there is said
-    /// nothing.
+    /// The known result of `mutant`, if still valid: it was caught in this engine, or no existing probe caught it.
     pub fn settled(&self, mutant: &Mutant, number: u32) -> bool {
         let journal = self.journal.lock().expect("no thread panics while it holds this");
         let Some(entry) = journal
@@ -84,10 +82,10 @@ impl<'a> Trial<'a> {
         entry.caught.is_some() || self.probes.iter().filter(|probe| concerns(probe, number)).all(held)
     }
 
-    /// Tries all of `wanted`, numbers of mutations, with `jobs` programs at a time; tells `done` of each.
+    /// Tries all of `wanted`, numbers of mutations, with `jobs` programs at a time; calls `done` for each.
     ///
     /// # Errors
-    /// The first thing that went wrong with the trying itself.
+    /// The first error of the trial itself.
     pub fn run(
         &self,
         mutants: &[Mutant],
@@ -192,7 +190,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Whether a probe gets to a place where the mutation makes a difference. It runs the same up to there.
+/// Whether a probe reaches a place where the mutation makes a difference. Up to there it runs the same.
 pub fn concerns(probe: &Probe, number: u32) -> bool {
     probe.baseline.reached.binary_search(&number).is_ok()
 }

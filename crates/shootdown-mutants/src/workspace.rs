@@ -1,5 +1,5 @@
-//! The instrumented copy: a workspace of its own under `target/mutants`, in which the engine holds every mutation and
-//! the rest is as it is here.
+//! The instrumented copy: a separate workspace under `target/mutants`, in which the engine holds every mutation and the
+//! rest is unchanged.
 
 use crate::enumerate::{enumerate, functions_without_result};
 use crate::mutant::{Mutant, number_alike};
@@ -7,7 +7,7 @@ use crate::rewrite::rewrite;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files of the engine that hold no protocol: the world that it runs in, two for unit tests, named settings.
+/// Files of the engine without protocol: its environment, two for unit tests, named settings.
 const AS_THEY_ARE: [&str; 6] = [
     "lib.rs",
     "facade.rs",
@@ -17,7 +17,7 @@ const AS_THEY_ARE: [&str; 6] = [
     "testing/mock_kernel.rs",
 ];
 
-/// What the copy is made of besides the engine.
+/// The parts of the copy other than the engine.
 const COPIED: [&str; 8] = [
     "crates/shootdown-arch",
     "crates/shootdown-check",
@@ -42,7 +42,7 @@ pub struct Instrumented {
 /// Reads the engine under `root` and enumerates.
 ///
 /// # Errors
-/// Which file cannot be read, or is not Rust.
+/// The file that cannot be read, or is not Rust.
 pub fn instrument(root: &Path) -> Result<Instrumented, String> {
     let source = root.join("crates/shootdown/src");
     let mut paths = Vec::new();
@@ -80,7 +80,7 @@ pub fn instrument(root: &Path) -> Result<Instrumented, String> {
 }
 
 impl Instrumented {
-    /// A number that changes when the source does.
+    /// A hash of the source.
     pub fn fingerprint(&self) -> u64 {
         self.files.iter().fold(0, |sum, (path, text)| {
             sum ^ crate::fingerprint(path.to_string_lossy().as_bytes()).rotate_left(7)
@@ -88,11 +88,11 @@ impl Instrumented {
         })
     }
 
-    /// Writes the workspace under `place`. Files that are there already, as they should be, are not touched, so that
-    /// cargo builds what has changed only.
+    /// Writes the workspace under `place`. Existing files with the right content are not touched, so that cargo builds
+    /// only what has changed.
     ///
     /// # Errors
-    /// Which file cannot be read or written.
+    /// The file that cannot be read or written.
     pub fn write(&self, root: &Path, place: &Path) -> Result<(), String> {
         let mut kept = Vec::new();
         let mut put = |path: PathBuf, bytes: &[u8]| {
@@ -164,7 +164,7 @@ fn workspace(text: &str) -> String {
         }
         in_defaults &= !line.starts_with(']');
     }
-    // Nobody debugs the copy, and linking it is most of what its build takes.
+    // The copy is not debugged, and linking takes most of its build time.
     lines
         .join("\n")
         .replace("[profile.test]", "[profile.test]\ndebug = false")

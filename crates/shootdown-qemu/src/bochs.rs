@@ -1,9 +1,9 @@
-//! Bochs, an emulator that has what QEMU's translator has not: PCIDs, INVPCID, and global translations that outlive the
-//! load of a root. Its CPUs take turns of a few instructions each, so that races show at every place; an image that is
-//! booted twice does the same twice.
+//! Bochs, an emulator with features that QEMU's translator lacks: PCIDs, INVPCID, and global translations that outlive
+//! the load of a root. Its CPUs take turns of a few instructions each, so that races show at every place; two boots of
+//! an image are identical.
 //!
-//! It boots images only (see [`write_iso`](crate::write_iso)), and passes no exit status on: the kernel, told
-//! `bochs=1`, prints one on the serial port.
+//! It boots images only (see [`write_iso`](crate::write_iso)), and passes no exit status on: with `bochs=1` the kernel
+//! prints one on the serial port.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::needs;
 use crate::run::{Ended, Run};
 
-/// What must be there, and the package that holds it.
+/// Required files, and the package of each.
 pub const BOCHS_NEEDS: [(&str, &str); 3] = [("bochs", "bochs"), (BIOS, "bochsbios"), (VIDEO_BIOS, "vgabios")];
 /// The command that installs it, on Debian and Ubuntu.
 pub const BOCHS_INSTALL: &str = "apt-get install -y --no-install-recommends bochs bochsbios vgabios";
@@ -22,7 +22,7 @@ const BIOS: &str = "/usr/share/bochs/BIOS-bochs-latest";
 const VIDEO_BIOS: &str = "/usr/share/bochs/VGABIOS-lgpl-latest";
 /// The oldest processor that it offers with PCID and INVPCID.
 pub const BOCHS_CPU: &str = "corei7_haswell_4770";
-/// Instructions of a virtual second. Few: firmware waits by the clock.
+/// Instructions of a virtual second. Few, because firmware waits by the clock.
 const SPEED: u32 = 2_000_000;
 /// Instructions of a CPU's turn.
 const TURN: u32 = 16;
@@ -30,9 +30,9 @@ const TURN: u32 = 16;
 /// A Bochs that can be used.
 #[derive(Debug, Clone)]
 pub struct Bochs {
-    /// Its version, in its own words.
+    /// Its version string.
     pub version: String,
-    /// It is built with its debugger, which waits for a word before it begins.
+    /// It is built with its debugger, which waits for a command before it begins.
     debugger: bool,
 }
 
@@ -40,7 +40,7 @@ impl Bochs {
     /// Asks the Bochs on the search path.
     ///
     /// # Errors
-    /// What is missing and the command that installs it.
+    /// The missing item and the command that installs it.
     pub fn find() -> Result<Bochs, String> {
         needs::are_met(&BOCHS_NEEDS, BOCHS_INSTALL)?;
         let ask = |words: &[&str]| {
@@ -63,8 +63,8 @@ impl Bochs {
         })
     }
 
-    /// Boots an image on a machine with so many CPUs, for `most` at the longest. Files are kept in `folder`, which is
-    /// made and removed.
+    /// Boots an image on a machine with that many CPUs, for at most `most`. Files are kept in `folder`, which is made
+    /// and removed.
     ///
     /// # Errors
     /// When it cannot be started, or the files cannot be written.
@@ -109,8 +109,8 @@ impl Bochs {
     }
 }
 
-/// Why the emulator itself gave up, if it did: the first line where it or its C library (`*** ... ***: terminated`)
-/// says so.
+/// The error of the emulator itself, if it failed: the first line of it or of its C library (`*** ... ***:
+/// terminated`).
 fn complaint(text: &str) -> Option<String> {
     let is_one = |line: &&str| line.contains("PANIC") || line.contains("exception()") || line.starts_with("*** ");
     text.lines().find(is_one).map(str::to_owned)
@@ -125,8 +125,8 @@ fn ended(lines: &[String]) -> Ended {
     Ended::of(status)
 }
 
-/// What Bochs is told. Without extensions of the screen: GRUB's query of them overruns its stack there. Without sound:
-/// where ALSA finds no card, its mixer overruns a buffer and ends the emulator before the first instruction.
+/// Bochs's configuration. Without VBE: GRUB's query overruns its stack there. Without sound: if ALSA finds no card, its
+/// mixer overruns a buffer and ends the emulator before the first instruction.
 fn machine(iso: &Path, cpus: usize, port: &Path, log: &Path) -> String {
     format!(
         "display_library: rfb, options=\"timeout=0\"\n\

@@ -1,4 +1,4 @@
-//! QEMU: is it there, is it new enough.
+//! QEMU: whether it is installed and new enough.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 /// The program.
 pub const BINARY: &str = "qemu-system-x86_64";
-/// The Debian and Ubuntu package that holds it.
+/// Its Debian and Ubuntu package.
 pub const PACKAGE: &str = "qemu-system-x86";
 /// The command that installs it.
 pub const INSTALL: &str = "apt-get install -y --no-install-recommends qemu-system-x86";
-/// The oldest version that the kernel was run on: Debian 12's.
+/// The oldest tested version: Debian 12's.
 pub const OLDEST: Version = Version(7, 2);
 
 /// Major and minor.
@@ -35,7 +35,7 @@ impl Emulator {
     /// Asks the QEMU on the search path.
     ///
     /// # Errors
-    /// One line that names the package, the version and the command that installs it.
+    /// One line with the package, the version and the command that installs it.
     pub fn find() -> Result<Emulator, String> {
         Emulator::at(PathBuf::from(BINARY))
     }

@@ -10,7 +10,7 @@ use crate::program::{self, NotDone};
 /// The target that the kernel is built for.
 pub const BARE_TARGET: &str = "x86_64-unknown-none";
 
-/// Where the kernel is, and how it is built.
+/// The kernel's place, and how it is built.
 #[derive(Debug, Clone)]
 pub struct Image {
     folder: PathBuf,
@@ -64,7 +64,7 @@ impl Image {
     /// Builds it, quietly unless that fails, and ends Cargo with its children when `stop` is set.
     ///
     /// # Errors
-    /// What Cargo says, and what to install when it is the target that is missing; [`NotDone::Stopped`].
+    /// Cargo's output, and what to install when the target is missing; [`NotDone::Stopped`].
     pub fn build(&self, stop: &AtomicBool) -> Result<PathBuf, NotDone> {
         let (status, text) = program::run(&mut self.command(), stop)?;
         if status.success() {
@@ -81,12 +81,12 @@ impl Image {
         )))
     }
 
-    /// Where it is once it is built.
+    /// Its path once it is built.
     pub fn path(&self) -> PathBuf {
         self.target().join(BARE_TARGET).join("release/shootdown-kernel")
     }
 
-    /// Apart from each other, or each build would undo the other's.
+    /// In separate folders, or each build would undo the other's.
     fn target(&self) -> PathBuf {
         self.folder.join(if self.faults { "target/faults" } else { "target" })
     }

@@ -1,4 +1,4 @@
-//! An image that boots on a real machine: the kernel behind GRUB, for BIOS and for UEFI, from a disc or a stick.
+//! An image that boots on a real machine: the kernel behind GRUB, for BIOS and for UEFI, from a disc or a USB stick.
 
 use crate::needs;
 use crate::program::{self, NotDone};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// The command that installs what makes images, on Debian and Ubuntu.
+/// The command that installs the image tools, on Debian and Ubuntu.
 pub const ISO_INSTALL: &str =
     "apt-get install -y --no-install-recommends grub-common grub-pc-bin grub-efi-amd64-bin xorriso mtools";
-/// What must be there, and the package that holds it. Without the modules the image would lack BIOS or UEFI, quietly.
+/// Required files, and the package of each. Without the modules the image would silently lack BIOS or UEFI.
 pub const ISO_NEEDS: [(&str, &str); 5] = [
     ("grub-mkrescue", "grub-common"),
     ("/usr/lib/grub/i386-pc/moddep.lst", "grub-pc-bin"),
@@ -19,10 +19,10 @@ pub const ISO_NEEDS: [(&str, &str); 5] = [
     ("mformat", "mtools"),
 ];
 
-/// Checks that what makes images is installed.
+/// Checks that the image tools are installed.
 ///
 /// # Errors
-/// What is missing and the command that installs it.
+/// The missing item and the command that installs it.
 pub fn can_write_iso() -> Result<(), String> {
     needs::are_met(&ISO_NEEDS, ISO_INSTALL)
 }
@@ -30,7 +30,7 @@ pub fn can_write_iso() -> Result<(), String> {
 /// Writes an image to `to`, whole or not at all, that boots `kernel` with `words` on its command line.
 ///
 /// # Errors
-/// What is missing and the command that installs it; what failed; [`NotDone::Stopped`].
+/// The missing item and the command that installs it; the error; [`NotDone::Stopped`].
 pub fn write_iso(kernel: &Path, words: &str, to: &Path, stop: &AtomicBool) -> Result<(), NotDone> {
     can_write_iso()?;
     let mut beside = to.as_os_str().to_owned();
@@ -45,7 +45,7 @@ pub fn write_iso(kernel: &Path, words: &str, to: &Path, stop: &AtomicBool) -> Re
     })
 }
 
-/// Makes the image in `folder`; where it is.
+/// Makes the image in `folder`; returns its path.
 fn make(kernel: &Path, words: &str, folder: &Path, stop: &AtomicBool) -> Result<PathBuf, NotDone> {
     let (content, image) = (folder.join("content"), folder.join("image.iso"));
     let boot = content.join("boot");
@@ -62,7 +62,7 @@ fn make(kernel: &Path, words: &str, folder: &Path, stop: &AtomicBool) -> Result<
     Err(NotDone::Failed(format!("grub-mkrescue failed: {}", text.trim())))
 }
 
-/// GRUB's menu: the kernel, at once. The video modules give it a screen of pixels.
+/// GRUB's menu: boots the kernel at once. The video modules give it a framebuffer.
 fn menu(words: &str) -> String {
     format!(
         "set timeout=0\ninsmod all_video\nmenuentry shootdown {{\n  multiboot2 /boot/shootdown-kernel {words}\n}}\n"

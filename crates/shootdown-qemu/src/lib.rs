@@ -1,7 +1,7 @@
-//! The bare-metal kernel in QEMU, as the program and the project's tests run it: finding QEMU, building the kernel, one
-//! run; an image that boots on a real machine; and that image in Bochs, which has PCIDs.
+//! The bare-metal kernel in QEMU, for the program and the project's tests: finding QEMU, building the kernel, one run;
+//! an image that boots on a real machine; and that image in Bochs, which has PCIDs.
 //!
-//! Knows nothing of designs or of what the kernel prints: a run is a command line, an exit status, and lines of text.
+//! Independent of designs and of the kernel's output: a run is a command line, an exit status, and lines of text.
 
 mod bochs;
 mod emulator;

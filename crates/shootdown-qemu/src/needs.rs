@@ -1,8 +1,8 @@
-//! Programs and files that must be there, each with the package that holds it.
+//! Required programs and files, each with its package.
 
 use std::path::Path;
 
-/// Whether a program is on the search path, or a file with a whole path exists.
+/// Whether a program is on the search path, or a file with an absolute path exists.
 pub fn is_there(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     name.starts_with('/') && Path::new(name).exists()

@@ -1,4 +1,4 @@
-//! Running another program until it ends, or until the user wants it to stop: then it is ended with all its children.
+//! Runs another program until it ends, or until the user stops it: then it is killed with all its children.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,9 +8,9 @@ use std::time::Duration;
 /// Why a program gave no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotDone {
-    /// The user wanted it to stop.
+    /// The user stopped it.
     Stopped,
-    /// What went wrong, and what to do about it.
+    /// The error and the remedy.
     Failed(String),
 }
 
@@ -68,7 +68,7 @@ pub fn run(command: &mut Command, stop: &AtomicBool) -> Result<(ExitStatus, Stri
     Ok((status, reader.join().unwrap_or_default()))
 }
 
-/// Kills the program and what it has started.
+/// Kills the program and its children.
 fn kill(child: &mut Child) {
     #[cfg(unix)]
     if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
@@ -107,7 +107,7 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(60));
         let child = std::fs::read_to_string(&pid).unwrap();
         let ended = || match std::fs::read_to_string(Path::new("/proc").join(child.trim()).join("stat")) {
-            // Nobody may have collected its status yet.
+            // Its status may not have been collected yet.
             Ok(stat) => stat.contains(") Z "),
             Err(_) => true,
         };

@@ -1,4 +1,4 @@
-//! One run: a machine, a command line for the kernel, and what came out.
+//! One run: a machine, a command line for the kernel, and the result.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -37,24 +37,24 @@ pub struct Machine {
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// As it should.
+    /// Success.
     Success,
     /// The kernel gave up.
     Failure,
     /// The oracle saw a violation.
     Violation,
-    /// The command line asks for something that there is not.
+    /// The command line asks for something that does not exist.
     Usage,
     /// The emulator ended with another status (QEMU on a triple fault: 0), or without one.
     Otherwise(Option<i32>),
-    /// It took longer than it was given, and was killed.
+    /// It exceeded its time limit, and was killed.
     TimedOut,
-    /// It was asked to stop, and was killed.
+    /// It was stopped, and was killed.
     Stopped,
 }
 
 impl Ended {
-    /// By the status that the kernel has QEMU exit with.
+    /// From QEMU's exit status, which the kernel sets.
     pub(crate) fn of(status: Option<i32>) -> Ended {
         match status {
             Some(33) => Ended::Success,
@@ -66,14 +66,14 @@ impl Ended {
     }
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// How.
+    /// How it ended.
     pub ended: Ended,
     /// Lines of the serial port.
     pub lines: Vec<String>,
-    /// What the emulator itself said.
+    /// The emulator's own messages.
     pub errors: String,
     /// Seconds of the host.
     pub seconds: f64,
@@ -86,19 +86,19 @@ impl Run {
         objects.rev().find(|line| line.starts_with('{') && line.ends_with('}'))
     }
 
-    /// The line in which the oracle tells what it saw.
+    /// The line with the oracle's report.
     pub fn violation(&self) -> Option<&str> {
         self.lines.iter().find_map(|line| line.strip_prefix("violation: "))
     }
 
-    /// Which invariant the oracle saw violated, and with which seed, as reports of known bugs say it.
+    /// The invariant that was violated, and the seed, as reports of known bugs print them.
     pub fn caught_with(&self, seed: u32) -> String {
         let story = self.violation().unwrap_or("stale contents");
         let what = story.split(':').next().unwrap_or_default();
         format!("caught with seed {seed}: {what}")
     }
 
-    /// What went wrong, in one line; `None` for success.
+    /// The error, in one line; `None` for success.
     pub fn problem(&self) -> Option<String> {
         let last = || {
             let from_kernel = self
@@ -128,7 +128,7 @@ impl Run {
 }
 
 impl Machine {
-    /// Runs the kernel `image` with `words` on its command line, for `most` at the longest, or until `stop`.
+    /// Runs the kernel `image` with `words` on its command line, for at most `most`, or until `stop`.
     ///
     /// # Errors
     /// When QEMU cannot be started.
@@ -144,7 +144,7 @@ impl Machine {
     }
 
     /// Boots an image made by [`write_iso`](crate::write_iso), as a machine with a screen and a BIOS, or with that
-    /// firmware (UEFI). Instructions are not counted: the kernel on the image is not told how.
+    /// firmware (UEFI). Instructions are not counted: the kernel on the image does not know the setting.
     ///
     /// # Errors
     /// When QEMU cannot be started.
@@ -201,7 +201,7 @@ impl Machine {
         let status = loop {
             match lines.recv_timeout(Duration::from_millis(50)) {
                 Ok(line) => run.lines.push(line.trim_end_matches('\r').to_owned()),
-                // The port is closed: it has ended, or will in a moment.
+                // The port is closed: QEMU has ended, or will in a moment.
                 Err(RecvTimeoutError::Disconnected) => break child.wait().ok(),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -235,7 +235,7 @@ impl Machine {
         arguments
     }
 
-    /// What the machine consists of.
+    /// The parts of the machine.
     fn hardware(&self) -> Vec<String> {
         let fixed = "-nodefaults -display none -serial stdio -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4";
         let mut arguments: Vec<String> = fixed.split(' ').map(str::to_owned).collect();

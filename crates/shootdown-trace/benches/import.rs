@@ -1,10 +1,11 @@
-//! Events per second: reading trace text, and writing the columnar file. Text reading alone sets the pace of an import.
+//! Events per second: reading trace text, and writing the columnar file. Text reading alone limits the speed of an
+//! import.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use shootdown_trace::{columns, text};
 use std::hint::black_box;
 
-/// Lines such as the kernel prints, times rising.
+/// Lines in the kernel's format, with rising times.
 fn recording(events: u64) -> String {
     (0..events)
         .map(|number| {

@@ -1,6 +1,6 @@
-//! Which memory system call of a thread asked for a flush.
+//! Which memory system call of a thread requested a flush.
 //!
-//! The recording has the entries of calls and not their ends, so it is inferred: see [`Callers::cause`].
+//! The recording has the entries of calls, not their exits, so the cause is inferred: see [`Callers::cause`].
 
 use crate::Call;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Cause {
     /// A memory system call, with the advice of `madvise`; 0 for others.
     Call(Call, u64),
-    /// No call that the recording has: page faults, fork, exec, exit, reclaim.
+    /// No recorded call: page faults, fork, exec, exit, reclaim.
     Other,
 }
 
@@ -76,10 +76,10 @@ impl Callers {
         self.0.insert(task, entered);
     }
 
-    /// Why `task` asks for a flush of so many pages, -1 for all of them.
+    /// Why `task` requests a flush of that many pages, -1 for all of them.
     ///
-    /// Its last call, if that began a short time ago and covers as many pages. A second flush of one page only is not
-    /// the call's: what a call withdraws it collects, and page faults withdraw single pages.
+    /// Its last call, if that began a short time ago and covers as many pages. A second flush of only one page is not
+    /// attributed to the call: a call flushes its pages together, while page faults withdraw single pages.
     pub fn cause(&mut self, task: u32, time_ns: u64, pages: i64) -> Cause {
         let Some(entered) = self.0.get_mut(&task) else {
             return Cause::Other;
@@ -94,7 +94,7 @@ impl Callers {
         entered.cause
     }
 
-    /// `task` has ended: its number may be used again.
+    /// `task` has ended: its number may be reused.
     pub fn ends(&mut self, task: u32) {
         self.0.remove(&task);
     }

@@ -1,6 +1,6 @@
-//! One event of a recording, whatever it was read from.
+//! One event of a recording, independent of its source format.
 
-/// Something that happened on one CPU.
+/// An event on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'t> {
     /// Time in nanoseconds of the recording's clock.
@@ -10,11 +10,11 @@ pub struct Event<'t> {
     /// Task that the CPU was running (Linux: pid of the thread), 0 for idle, [`Event::UNKNOWN_TASK`] when the recording
     /// does not say.
     pub task: u32,
-    /// Process of that task (Linux: tgid), where the recording has it. Stands for the address space.
+    /// Process of that task (Linux: tgid), if the recording has it. Stands for the address space.
     pub process: Option<u32>,
     /// Name of the task, as recorded.
     pub name: &'t str,
-    /// What happened.
+    /// The kind of event.
     pub what: What<'t>,
 }
 
@@ -23,16 +23,16 @@ impl Event<'_> {
     pub const UNKNOWN_TASK: u32 = u32::MAX;
 }
 
-/// What happened.
+/// The kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What<'t> {
-    /// The CPU goes from one task to another (`sched_switch`).
+    /// The CPU switches from one task to another (`sched_switch`).
     Switch {
-        /// Task that leaves.
+        /// Previous task.
         from: u32,
         /// Its state, as the kernel prints it: `R` runnable, `S`, `D`, `I` asleep, `X`, `Z` dead, ...
         state: &'t str,
-        /// Task that comes, 0 for idle.
+        /// Next task, 0 for idle.
         to: u32,
     },
     /// Translations of the running process were invalidated (`tlb_flush`).
@@ -42,18 +42,18 @@ pub enum What<'t> {
         /// Why.
         reason: Reason,
     },
-    /// A function call was really queued to another CPU (`csd_queue_cpu`).
+    /// A function call was queued to another CPU (`csd_queue_cpu`).
     Queued {
         /// The other CPU.
         target: u32,
-        /// Which function.
+        /// The function.
         function: Function,
     },
     /// An interrupt was sent to one CPU (`ipi_send_cpu`).
     Interrupt {
         /// The other CPU.
         target: u32,
-        /// Whether it is for function calls; else a reschedule or the like.
+        /// Whether it is for function calls; else a reschedule or another kind.
         call: bool,
     },
     /// An interrupt was sent to several CPUs (`ipi_send_cpumask`).
@@ -88,7 +88,7 @@ pub enum What<'t> {
     },
     /// A memory system call was entered.
     Call {
-        /// Which.
+        /// The call.
         call: Call,
         /// First byte.
         address: u64,
@@ -106,7 +106,7 @@ pub enum Function {
     Shootdown,
     /// Another one.
     Other,
-    /// The recording has no name: its address, 0 where it has none either.
+    /// The recording has no name: its address, 0 if it has none either.
     Unnamed(u64),
 }
 
@@ -153,9 +153,9 @@ pub enum Reason {
     Local = 2,
     /// This CPU's part of a flush of its own process.
     LocalSpace = 3,
-    /// A request is sent to other CPUs: counted by the sender, nothing is invalidated by this event.
+    /// A request is sent to other CPUs: counted by the sender; this event invalidates nothing.
     Sent = 4,
-    /// A request came to a CPU that has the process no longer loaded.
+    /// A request reached a CPU that no longer has the process loaded.
     WrongCpu = 5,
 }
 

@@ -1,11 +1,12 @@
-//! Recordings of what a real kernel did with its translation caches.
+//! Recordings of a real kernel's TLB events.
 //!
-//! * [`text`] reads what kernels and their tools print: the trace file of tracefs, `perf script`, `trace-cmd report`.
-//! * [`summary`] says what is in one, [`Coverage`] what it can tell and what not.
-//! * [`program`] turns its events into what its CPUs did, and withholds what the kernel did about it.
+//! * [`text`] reads the output of kernels and their tools: the trace file of tracefs, `perf script`, `trace-cmd
+//!   report`.
+//! * [`summary`] counts a recording's content, [`Coverage`] says what it can tell and what is missing.
+//! * [`program`] turns its events into the steps of its CPUs, and withholds the kernel's reactions.
 //! * [`columns`] keeps a recording as one Parquet file, with its metadata inside: readable by pandas and DuckDB.
 //!
-//! Both hand out one [`Event`] after another: memory does not grow with the length of a recording.
+//! Both return one [`Event`] after another: memory does not grow with the length of a recording.
 #![forbid(unsafe_code)]
 
 mod cause;

@@ -1,8 +1,8 @@
-//! What is known about a recording besides its events, and what was wrong with it.
+//! Facts about a recording other than its events, and errors in it.
 
 use serde::{Deserialize, Serialize};
 
-/// About a recording. What the source did not say is `None` or empty.
+/// About a recording. Facts that the source lacks are `None` or empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metadata {
@@ -21,22 +21,22 @@ pub struct Metadata {
     /// The same by CPU, with losses of unknown size.
     #[serde(default)]
     pub losses: Vec<Loss>,
-    /// What was wrong with the text it was imported from.
+    /// Errors in the text it was imported from.
     pub damage: Damage,
-    /// Whether recording ended before its time (a full disk, a killed recorder).
+    /// Whether recording ended prematurely (a full disk, a killed recorder).
     pub incomplete: bool,
-    /// Whether only one program's tasks were recorded: what CPUs did meanwhile that ran others is not in it.
+    /// Whether only one program's tasks were recorded: it lacks what CPUs did meanwhile for other tasks.
     #[serde(default)]
     pub one_program: bool,
 }
 
 impl Metadata {
-    /// Notes that so many events were lost, those counted before among them.
+    /// Records that this many events were lost, including those counted before.
     pub fn lost_at_least(&mut self, events: u64) {
         self.lose(None, Some(events.saturating_sub(self.lost_events)));
     }
 
-    /// Counts a loss of `events`, or of a number that is not known, on `cpu`.
+    /// Counts a loss of `events`, or of an unknown number, on `cpu`.
     pub(crate) fn lose(&mut self, cpu: Option<u32>, events: Option<u64>) {
         if events == Some(0) {
             return;
@@ -60,15 +60,15 @@ impl Metadata {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Loss {
-    /// The CPU, where the source names it.
+    /// The CPU, if the source names it.
     pub cpu: Option<u32>,
-    /// How many, where the source says so.
+    /// How many, if the source says so.
     pub events: Option<u64>,
-    /// How often the source notes a loss.
+    /// How often the source reports a loss.
     pub times: u64,
 }
 
-/// Lines that could not be used. Nothing is dropped without being counted here.
+/// Lines that could not be used. Every dropped line is counted here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Damage {
@@ -76,7 +76,7 @@ pub struct Damage {
     pub lines: u64,
     /// Lines that are not an event at all, or break off.
     pub damaged: u64,
-    /// Events whose name is not one that we use.
+    /// Events whose name is not used.
     pub unknown: u64,
     /// Events earlier than one before them.
     pub out_of_order: u64,
@@ -93,7 +93,7 @@ pub struct Damage {
 pub struct FirstDamage {
     /// Line number, from 1.
     pub line: u64,
-    /// What is wrong.
+    /// The error.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is in a recording, in a few numbers. Memory: an entry per process.
+//! The content of a recording in a few numbers. Memory: an entry per process.
 
 use crate::{Event, Function, Reason, Resolver, What};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ pub struct Process {
     pub process: u32,
     /// Name of the task that was seen first.
     pub name: String,
-    /// Requests that it really queued to another CPU.
+    /// Requests that it actually queued to another CPU.
     pub shootdowns: u64,
     /// Invalidations on CPUs that ran it, [`Reason::Sent`] not counted.
     pub flushes: u64,
@@ -31,7 +31,7 @@ pub struct Summary {
     pub switches: u64,
     /// Invalidations by reason, by number; `Sent` is a message, not an invalidation.
     pub flushes: [u64; Reason::ALL.len()],
-    /// Shootdown requests really queued to a CPU.
+    /// Shootdown requests actually queued to a CPU.
     pub shootdowns: u64,
     /// Interrupts for function calls.
     pub call_interrupts: u64,
@@ -43,7 +43,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Takes an event into account.
+    /// Processes an event.
     pub fn add(&mut self, event: &Event<'_>) {
         if self.events == 0 {
             self.first_ns = event.time_ns;
@@ -79,7 +79,7 @@ impl Summary {
         }
     }
 
-    /// Counts calls without a name for what they are, where the whole recording tells.
+    /// Counts calls without a name by their identity, if the whole recording reveals it.
     pub fn identify(&mut self, resolver: &Resolver) {
         for (&(process, address), &count) in &self.unnamed {
             if resolver.function(address) == Some(Function::Shootdown) {

@@ -1,4 +1,4 @@
-//! Which CPUs and threads shootdowns interrupt, which threads send them, and by which system call.
+//! The CPUs and threads that shootdowns interrupt, the threads that send them, and the system calls.
 //!
 //! [`Interruptions`] is the table, for recordings and replays alike; [`VictimCounter`] fills one from a recording.
 
@@ -16,16 +16,16 @@ pub struct Interruption {
     pub thread: Option<u32>,
     /// Thread that sent the request.
     pub sender: u32,
-    /// Why it did.
+    /// Why it was sent.
     pub cause: Cause,
 }
 
-/// How many.
+/// Counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Requests to other CPUs, each of which is an interrupt unless it merges with an earlier one.
     pub interrupts: u64,
-    /// Those of them that a CPU answered that had left the space.
+    /// Those of them that reached a CPU which had left the space.
     pub spurious: u64,
 }
 
@@ -33,23 +33,23 @@ pub struct Count {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interruptions(BTreeMap<Interruption, Count>);
 
-/// What to group them by.
+/// The grouping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// The CPU that is interrupted.
     Cpu,
-    /// The thread that is.
+    /// The interrupted thread.
     Thread,
     /// The system call of the sender.
     Call,
 }
 
-/// What a group has in common.
+/// The common property of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// The CPU that is interrupted.
     Cpu(u32),
-    /// The thread that is, 0 when idle, where that is known.
+    /// The interrupted thread, 0 when idle, if known.
     Thread(Option<u32>),
     /// The system call of the sender.
     Call(Cause),
@@ -58,13 +58,13 @@ pub enum Key {
 /// One group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// What its interruptions have in common.
+    /// The common property of its interruptions.
     pub key: Key,
     /// How many.
     pub count: Count,
     /// The thread that sent most of them.
     pub top_sender: u32,
-    /// How many that one sent.
+    /// The number that this thread sent.
     pub top_sender_interrupts: u64,
 }
 
@@ -106,7 +106,7 @@ impl Interruptions {
         let mut groups: Vec<Group> = groups
             .into_iter()
             .map(|(key, (count, senders))| {
-                // The lowest number of those that sent as many.
+                // The lowest number among those that sent as many.
                 let top = senders.into_iter().rev().max_by_key(|&(_, interrupts)| interrupts);
                 let (top_sender, top_sender_interrupts) = top.unwrap_or_default();
                 Group {
@@ -122,10 +122,10 @@ impl Interruptions {
     }
 }
 
-/// What a recording says.
+/// What a recording contains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Victims {
-    /// The shootdowns that were really queued.
+    /// The shootdowns that were actually queued.
     pub interruptions: Interruptions,
     /// Memory system calls; without any, no cause is known.
     pub calls: u64,
@@ -158,10 +158,10 @@ pub struct VictimCounter {
 
 #[derive(Debug, Default)]
 struct OnCpu {
-    /// What it runs, by its newest line.
+    /// Its running thread, by its newest line.
     thread: Option<u32>,
     caller: Caller,
-    /// Why it sends the requests that it sends at present.
+    /// Why it sends its current requests.
     cause: Option<Cause>,
     /// Requests that it has not answered; at most one of each sender.
     waiting: VecDeque<Waiting>,
@@ -220,7 +220,7 @@ impl VictimCounter {
         }
     }
 
-    /// What was found, by what `resolver` knows of functions without a name.
+    /// The result, with the identities that `resolver` knows of functions without a name.
     pub fn finish(mut self, resolver: &Resolver) -> Victims {
         for cpu in std::mem::take(&mut self.cpus) {
             for waiting in cpu.waiting {
@@ -267,7 +267,7 @@ impl VictimCounter {
             sender,
             cause,
         };
-        // The sender has waited for its request before: that one was answered without a note.
+        // The sender has waited for its previous request: that one was answered without a log entry.
         let before = victim.waiting.iter().position(|waiting| waiting.from == cpu);
         let unanswered = before.and_then(|index| victim.waiting.remove(index));
         victim.waiting.push_back(Waiting {
@@ -288,7 +288,7 @@ impl VictimCounter {
         }
     }
 
-    /// A CPU that waits for an answer does not switch: what `sender` has requested was answered without a note.
+    /// A CPU that waits for an answer does not switch: the request of `sender` was answered without a log entry.
     fn gives_up(&mut self, sender: u32) {
         let mut unanswered = Vec::new();
         for cpu in &mut self.cpus {

@@ -1,4 +1,4 @@
-//! A recording survives its file: what is written is read back, event by event.
+//! A recording survives its file: events are read back as written.
 
 use proptest::prelude::*;
 use shootdown_trace::columns::{Error, GROUP_ROWS, Reader, Writer};

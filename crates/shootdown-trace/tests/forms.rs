@@ -35,7 +35,7 @@ fn survey(content: &[u8], with_processes: bool) -> (Metadata, Summary, Coverage,
     (metadata, summary, coverage, resolver)
 }
 
-/// What is done where, without times, which the forms print with different precision.
+/// The events on each CPU, without times, which the forms print with different precision.
 fn program(content: &[u8], mut resolver: Resolver) -> (Vec<(u32, Action)>, Recorded) {
     let (mut program, mut steps) = (Program::default(), Vec::new());
     let mut keep = |step: Step| steps.push((step.cpu, step.action));
@@ -104,7 +104,7 @@ fn every_form_is_the_same_program() {
     }
 }
 
-/// Process numbers are there, and withheld: what is inferred is compared with them.
+/// Process numbers are present but withheld, and compared with the inferred ones.
 #[test]
 fn inferred_processes_are_those_recorded() {
     for (name, least) in [
@@ -160,7 +160,7 @@ fn functions_without_names_are_told_by_what_follows() {
         ),
         (42, 42, 0)
     );
-    // Nothing is known of them without flushes.
+    // They are unknown without flushes.
     let queued: Vec<u8> = String::from_utf8(content)
         .unwrap()
         .lines()

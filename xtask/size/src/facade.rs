@@ -1,4 +1,4 @@
-//! Atomics and barriers of the target: the shortest that any kernel could use.
+//! Atomics and barriers of the target: the shortest that a kernel could use.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use shootdown::{Facade, Word};
@@ -46,7 +46,7 @@ unsafe impl Word for Cell {
     }
 }
 
-/// The facade of the engine that is measured.
+/// The facade of the measured engine.
 pub struct Bare;
 
 // SAFETY: never run. The fence stands for the barrier of real hardware, which is one instruction too.

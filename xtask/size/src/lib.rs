@@ -1,7 +1,7 @@
 //! The engine with one function for each of its calls, and nothing else. Its hooks are external functions, its barriers
 //! one instruction each. `cargo xtask size` measures the object; nothing here is ever run.
 #![no_std]
-// The hooks exist in no language.
+// The hooks have no implementation.
 #![expect(improper_ctypes)]
 
 mod facade;

@@ -10,13 +10,13 @@ use super::report::{Ended, Ran, Report};
 use super::{Guest, Planned, child, initramfs};
 use crate::workspace;
 
-/// The processor: all that the emulator has, but CMPXCHG16B, after which QEMU 7.2 sometimes leaves wrong flags.
+/// The processor: all features of the emulator except CMPXCHG16B, after which QEMU 7.2 sometimes leaves wrong flags.
 const CPU: &str = "max,-cx16";
 
 /// How the virtual CPUs run.
 #[derive(Debug, Clone, Copy)]
 pub enum Mode<'a> {
-    /// At the same time, one host thread each: as fast as the host is.
+    /// In parallel, one host thread each: as fast as the host.
     Parallel,
     /// In turns, by a count of instructions; time is that count, one nanosecond each.
     Turns(Option<Plugin<'a>>),
@@ -25,13 +25,13 @@ pub enum Mode<'a> {
 /// The plugin that counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Plugin<'a> {
-    /// Where it is.
+    /// Its path.
     pub file: &'a Path,
     /// The spans that it counts, as its arguments.
     pub spans: &'a [String],
 }
 
-/// A guest, and what it is to run.
+/// A guest, and its runs.
 #[derive(Debug)]
 pub struct Boot<'a> {
     /// The kernel.
@@ -44,7 +44,7 @@ pub struct Boot<'a> {
     pub cpus: u32,
     /// How they run.
     pub mode: Mode<'a>,
-    /// Programs may fail: how each ended is reported, and no error.
+    /// Programs may fail: how each ended is reported, and is not an error.
     pub may_fail: bool,
     /// Further words of the kernel command line.
     pub words: &'a str,
@@ -78,16 +78,17 @@ enum Line {
         failed: String,
     },
     Done {
-        #[allow(dead_code)] // only that it is there
+        #[allow(dead_code)] // only that it is present
         done: bool,
     },
 }
 
 impl Boot<'_> {
-    /// Boots, runs the plan and waits for the end. `progress` is told how many runs are done and what is next.
+    /// Boots, runs the plan and waits for the end. `progress` is called with the number of finished runs and the next
+    /// one.
     ///
     /// # Errors
-    /// When QEMU fails, does not end in time, a program fails or reads what is stale.
+    /// When QEMU fails, does not end in time, or a program fails or reads stale data.
     pub fn run(&self, end: Instant, mut progress: impl FnMut(usize, &str)) -> Result<Report, String> {
         let folder = folder()?;
         let archive = folder.join("initramfs");
@@ -151,7 +152,7 @@ impl Boot<'_> {
         let counted = matches!(self.mode, Mode::Turns(_));
         let told = format!("{} {}", self.guest.append(counted), self.words);
         command.args(["-append", told.trim_end()]);
-        // How ours ends the emulator; Linux has no driver for it.
+        // This kernel ends the emulator through this device; Linux has no driver for it.
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         match self.mode {
             Mode::Parallel => {
@@ -172,7 +173,7 @@ impl Boot<'_> {
     }
 }
 
-/// Where the files of a boot lie.
+/// Path of a boot's files.
 fn folder() -> Result<PathBuf, String> {
     let folder = workspace::root().join("target/linux-baseline");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -181,14 +182,14 @@ fn folder() -> Result<PathBuf, String> {
         .map_err(|error| format!("{}: {error}", folder.display()))
 }
 
-/// What has been read so far.
+/// State of the parser.
 #[derive(Debug, Default)]
 struct Reading {
     may_fail: bool,
     done: bool,
     /// The line of the program that runs.
     result: Option<Ran>,
-    /// Lines that are no reports: what programs complained of.
+    /// Lines that are not reports: error messages of programs.
     others: Vec<String>,
 }
 
@@ -255,7 +256,7 @@ impl Reading {
         Ok(())
     }
 
-    /// The last things that programs complained of, for a message.
+    /// The last error messages of programs, for a message.
     fn said(&self) -> String {
         let last = &self.others[self.others.len().saturating_sub(3)..];
         last.iter().map(|line| format!("; it said: {line}")).collect()
@@ -265,7 +266,7 @@ impl Reading {
 /// The version of the QEMU that is installed, such as `7.2.22`.
 ///
 /// # Errors
-/// When it does not say.
+/// When it does not report it.
 pub fn qemu_version(end: Instant) -> Result<String, String> {
     let text = child::output(Command::new("qemu-system-x86_64").arg("--version"), end)?;
     let version = text

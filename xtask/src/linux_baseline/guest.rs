@@ -1,4 +1,4 @@
-//! What is booted: a kernel file and its command line.
+//! The guests: a kernel file and its command line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,32 +13,32 @@ use crate::{needs, workspace};
 pub struct Guest {
     /// The file for `-kernel`.
     pub kernel: PathBuf,
-    /// What it is, in the table: `Linux`, or the design of ours.
+    /// Its name in the table: `Linux`, or the design.
     pub name: String,
-    /// The package and version, or the folder, that it is from.
+    /// Its package and version, or its folder.
     pub origin: String,
-    /// The design of ours.
+    /// The design of this project's kernel.
     design: Option<String>,
 }
 
-/// What Linux is booted with: no workarounds for processor bugs (`mitigations=off`), small pages only, as the
-/// simulator's workloads have them, and functions at the addresses of the symbol table.
+/// Linux's command line: no workarounds for processor bugs (`mitigations=off`), small pages only, as the simulator's
+/// workloads have them, and functions at the addresses of the symbol table.
 const LINUX: &str =
     "console=ttyS0 quiet panic=-1 mitigations=off transparent_hugepage=never nokaslr norandmaps rdinit=/init";
 
-/// The shootdown interrupt of ours, and the one that emulates a broadcast (kernel/src/arch/x86_64/traps.rs); bytes of an
-/// entry.
+/// The shootdown interrupt of this kernel, and the one that emulates a broadcast (kernel/src/arch/x86_64/traps.rs);
+/// bytes of an entry.
 const VECTORS: [u64; 2] = [0xF0, 0xF1];
 const ENTRY_BYTES: u64 = 16;
 
-/// What the name of a design ends in that is compiled in: then it is a feature of the kernel.
+/// Suffix of the name of a design that is compiled in: then it is a feature of the kernel.
 const ONLY: &str = "-only";
 
 impl Guest {
-    /// Debian's kernel, downloaded unless it is there already.
+    /// Debian's kernel, downloaded if missing.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When it is not available.
     pub fn linux(named: Option<&str>, end: Instant) -> Result<Guest, String> {
         let package = match named {
             Some(name) => debian::package(name, end)?,
@@ -76,7 +76,7 @@ impl Guest {
         })
     }
 
-    /// The kernel of this project under each of these designs, built unless it is there already.
+    /// The kernel of this project under each of these designs, built if missing.
     ///
     /// # Errors
     /// When it cannot be built.
@@ -92,7 +92,7 @@ impl Guest {
         let folder = workspace::root().join("kernel");
         let mut build = workspace::cargo();
         build.args(["build", "--release", "--quiet"]).current_dir(&folder);
-        // A design that is compiled in has a build of its own, apart, or each would undo the other's.
+        // A design that is compiled in has a separate build, or each would undo the other's.
         let (design, target) = match name.strip_suffix(ONLY) {
             Some(design) => {
                 build.args(["--features", name, "--target-dir", &format!("target/{name}")]);
@@ -118,21 +118,21 @@ impl Guest {
         }
     }
 
-    /// Status of QEMU when all went well.
+    /// QEMU's exit status on success.
     pub fn good_status(&self) -> i32 {
-        // Ours ends the emulator by a device that makes 2 n + 1 of what is written.
+        // This kernel ends the emulator through a device that turns n into the status 2 n + 1.
         if self.design.is_some() { 33 } else { 0 }
     }
 
-    /// Whether functions have to be looked for in the running kernel.
+    /// Whether functions have to be located in the running kernel.
     pub fn reports_symbols(&self) -> bool {
         self.design.is_none()
     }
 
-    /// What is counted in it, as the plugin takes it. `symbols` are those that the running kernel reported.
+    /// The counted spans, as arguments of the plugin. `symbols` are those that the running kernel reported.
     ///
     /// # Errors
-    /// When it lacks a function: then a shootdown is made of others, and the counts would mean nothing.
+    /// When it lacks a function: then a shootdown uses other functions, and the counts would be meaningless.
     pub fn spans(&self, symbols: &BTreeMap<String, u64>, end: Instant) -> Result<Vec<String>, String> {
         if self.design.is_none() {
             return spans::of_linux(symbols);

@@ -1,4 +1,4 @@
-//! The files that a guest finds: init, the programs, the plan, the names of the functions that are looked for.
+//! The files of a guest: init, the programs, the plan, the names of the functions to locate.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! `cargo xtask linux-baseline`: the programs of `workloads/` on Debian's own kernel, in QEMU.
 //!
-//! Two boots. In the first the virtual CPUs run at the same time, and rates and interrupts are measured; in the second
-//! they take turns by a count of instructions (`-icount`), so that everything is reproducible to the last instruction,
-//! and a plugin counts what a shootdown takes. docs/src/evidence/linux-baseline.md says what is counted and why so.
+//! Two boots. In the first the virtual CPUs run in parallel, and rates and interrupts are measured. In the second they
+//! take turns by a count of instructions (`-icount`), so that everything is reproducible to the last instruction, and a
+//! plugin counts the instructions of a shootdown. docs/src/evidence/linux-baseline.md says what is counted and why.
 
 pub mod boot;
 pub mod guest;
@@ -24,7 +24,7 @@ use guest::Guest;
 use initramfs::Planned;
 use report::{Ran, Report};
 
-/// Everything may take so long; each boot has a limit of its own.
+/// Time limit of everything; each boot has its own limit.
 const BUDGET: Duration = Duration::from_secs(45 * 60);
 
 /// Run the programs of workloads/ on Debian's own kernel in QEMU: rates, interrupts, instructions of a shootdown
@@ -89,23 +89,23 @@ enum Part {
     Counts,
 }
 
-/// Everything that was found out.
+/// All results.
 #[derive(Debug, Serialize)]
 struct Findings {
     qemu: String,
     kernels: Vec<String>,
     cpus: u32,
-    /// Work on the host when it began, in CPUs.
+    /// Load of the host at the start, in CPUs.
     host_load: Option<f64>,
     host_cpus: usize,
     rates: Vec<Rate>,
     counts: Vec<spans::Count>,
 }
 
-/// One workload with so many threads on one kernel, CPUs in parallel.
+/// One workload with a number of threads on one kernel, CPUs in parallel.
 #[derive(Debug, Serialize)]
 struct Rate {
-    /// `Linux`, or the design of ours.
+    /// `Linux`, or the design.
     kernel: String,
     workload: String,
     threads: u32,
@@ -117,13 +117,13 @@ struct Rate {
     runs: usize,
 }
 
-/// Runs the chore with the words behind its name.
+/// Runs the command with the words after its name.
 pub fn main(words: &[&str]) -> ExitCode {
     let named = std::iter::once("cargo xtask linux-baseline").chain(words.iter().copied());
     let args = match Args::try_parse_from(named) {
         Ok(args) => args,
         Err(message) => {
-            // Help is no error.
+            // Help is not an error.
             let _ = message.print();
             return ExitCode::from(message.exit_code() as u8);
         }
@@ -208,7 +208,7 @@ fn run(args: &Args) -> Result<Findings, String> {
     let mut reports: Vec<Vec<Report>> = guests.iter().map(|_| Vec::new()).collect();
     if args.only != Some(Part::Counts) {
         let plan = once(&format!("--seconds {}", args.seconds));
-        // Kernel by kernel in each round, so that what changes on the host meanwhile meets them all.
+        // One kernel after the other in each round, so that changes of the host's load affect all of them.
         for round in 1..=args.runs {
             for (guest, reports) in guests.iter().zip(&mut reports) {
                 let label = format!("rates, round {round} of {}", args.runs);
@@ -236,7 +236,7 @@ fn run(args: &Args) -> Result<Findings, String> {
             reports.push(report);
         }
     }
-    // The kernels beside each other.
+    // The kernels side by side.
     let row = |count: &spans::Count| {
         let is = |planned: &Planned| planned.workload == count.workload && planned.threads == count.threads;
         once("").iter().position(is)
@@ -257,7 +257,7 @@ fn run(args: &Args) -> Result<Findings, String> {
     })
 }
 
-/// The runs of each row put together: one row for each kernel, of each workload and number of threads.
+/// The runs of each row combined: one row for each kernel, of each workload and number of threads.
 fn rates(guests: &[Guest], reports: &[Vec<Report>], rows: &[Planned]) -> Vec<Rate> {
     let rate = |guest: &Guest, reports: &[Report], row: &Planned| {
         let runs: Vec<&Ran> = reports
@@ -288,7 +288,7 @@ fn rates(guests: &[Guest], reports: &[Vec<Report>], rows: &[Planned]) -> Vec<Rat
     rows.iter().flat_map(of_row).collect()
 }
 
-/// A bar where there is a terminal, a line where there is none.
+/// A bar on a terminal, a line elsewhere.
 fn progress(label: &str, runs: usize) -> ProgressBar {
     let bar = ProgressBar::new(runs.max(1) as u64);
     if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:30.cyan/dim} {pos}/{len} {msg}  {elapsed} elapsed") {

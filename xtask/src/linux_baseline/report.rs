@@ -1,8 +1,8 @@
-//! What a guest reports of its kernel and of the programs that it runs.
+//! The reports of a guest about its kernel and its programs.
 
 use std::collections::BTreeMap;
 
-/// What a guest reported.
+/// A guest's reports.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Name and release of its kernel.
@@ -20,7 +20,7 @@ pub struct Report {
 pub struct Ended {
     /// Its exit status, or 128 and a signal.
     pub status: i32,
-    /// What it printed, or what was said of it, besides its report.
+    /// Its output, and messages about it, other than its report.
     pub said: String,
 }
 
@@ -33,7 +33,7 @@ pub struct Ran {
     pub threads: u32,
     /// Operations in its window.
     pub ops: u64,
-    /// And in all.
+    /// Operations in total.
     pub ops_with_warm_up: u64,
     /// Operations per second of its window.
     pub ops_per_s: f64,

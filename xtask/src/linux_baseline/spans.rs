@@ -1,5 +1,4 @@
-//! Instructions of a shootdown: which functions of the guest's kernel it consists of, and what the plugin counted in
-//! them.
+//! Instructions of a shootdown: the functions of the guest's kernel that belong to it, and the plugin's counts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,8 +11,8 @@ use super::child;
 use super::report::{Ran, Report};
 use crate::workspace;
 
-/// Functions of Linux, x86-64: what a requester calls, and what a target is interrupted by (the second when it is the
-/// only one).
+/// Functions of Linux, x86-64: the requester's, and the target's interrupt entries (the second when it is the only
+/// target).
 pub const SYMBOLS: [&str; 3] = [
     "flush_tlb_mm_range",
     "asm_sysvec_call_function",
@@ -23,10 +22,10 @@ pub const SYMBOLS: [&str; 3] = [
 const REQUESTER: &str = "requester";
 const TARGET: &str = "target";
 
-/// One workload with so many threads on one kernel, CPUs in turns.
+/// One workload with a number of threads on one kernel, CPUs in turns.
 #[derive(Debug, Serialize)]
 pub struct Count {
-    /// The kernel: `Linux`, or the design of ours.
+    /// The kernel: `Linux`, or the design.
     pub kernel: String,
     /// The program.
     pub workload: String,
@@ -38,20 +37,20 @@ pub struct Count {
     pub instructions_per_op: f64,
     /// Shootdown interrupts for each operation.
     pub interrupts_per_op: f64,
-    /// The flush at the CPU that asks for it; `None` where there was none.
+    /// The flush at the initiator; `None` where there was none.
     pub requester: Option<Span>,
-    /// The interrupt at the CPU that is asked.
+    /// The interrupt at the target.
     pub target: Option<Span>,
 }
 
-/// What was counted of one span, on all CPUs.
+/// The counts of one span, on all CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Span {
-    /// How often, on all CPUs.
+    /// Number of times, on all CPUs.
     pub times: u64,
-    /// The CPU on which it happened most often: Linux needs other numbers of instructions on other CPUs.
+    /// The CPU on which it happened most often: on other CPUs Linux needs other numbers of instructions.
     pub cpu: u32,
-    /// Instructions there, waiting left out.
+    /// Median instructions there, without waiting.
     pub median: u64,
     /// The least there.
     pub least: u64,
@@ -59,7 +58,7 @@ pub struct Span {
     pub most: u64,
     /// Mean of all CPUs.
     pub mean: f64,
-    /// Instructions in loops that wait, mean of all CPUs.
+    /// Instructions in wait loops, mean of all CPUs.
     pub waiting: f64,
 }
 
@@ -87,7 +86,7 @@ struct Tally {
     most: u64,
 }
 
-/// Compiles the plugin for this version of QEMU; where it is.
+/// Compiles the plugin for this version of QEMU; returns its path.
 ///
 /// # Errors
 /// When the compiler refuses.
@@ -104,7 +103,7 @@ pub fn build(qemu: &str, end: Instant) -> Result<PathBuf, String> {
         .map_err(|error| format!("{}: {error}", out.display()))
 }
 
-/// The version of the plugin interface to ask for: each QEMU accepts a range.
+/// The requested version of the plugin interface: each QEMU accepts a range.
 fn interface(qemu: &str) -> Result<u32, String> {
     let mut numbers = qemu.split('.').map_while(|digits| digits.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {
@@ -117,10 +116,10 @@ fn interface(qemu: &str) -> Result<u32, String> {
     }
 }
 
-/// The spans of Linux, as the plugin takes them.
+/// The spans of Linux, as arguments of the plugin.
 ///
 /// # Errors
-/// When the kernel lacks a function: then a shootdown is made of others, and the counts would mean nothing.
+/// When the kernel lacks a function: then a shootdown uses other functions, and the counts would be meaningless.
 pub fn of_linux(symbols: &BTreeMap<String, u64>) -> Result<Vec<String>, String> {
     let at = |symbol: &str| {
         let address = symbols.get(symbol).copied();
@@ -140,7 +139,7 @@ pub fn of(requester: u64, handlers: &[u64]) -> Vec<String> {
         .collect()
 }
 
-/// What the plugin counted, run by run.
+/// The plugin's counts, run by run.
 ///
 /// # Errors
 /// When its file cannot be read or holds another number of windows than there were runs.

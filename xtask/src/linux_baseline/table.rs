@@ -1,16 +1,16 @@
-//! The findings as tables.
+//! The results as tables.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::spans::{Count, Span};
 use super::{Findings, Rate};
 
-/// What stands where there is no figure.
+/// Stands for a missing figure.
 const NONE: &str = "–";
-/// What the others are compared with.
+/// The reference of the comparison.
 const LINUX: &str = "Linux";
 
-/// All of it; every line ends with a newline.
+/// All tables; every line ends with a newline.
 pub fn text(findings: &Findings) -> String {
     let Findings {
         qemu, kernels, cpus, ..
@@ -80,7 +80,7 @@ pub fn text(findings: &Findings) -> String {
     text
 }
 
-/// What a shootdown takes, and so what ours may take.
+/// The instructions of a shootdown, and the goal for this kernel.
 fn gate(counts: &[Count]) -> String {
     let shootdown = |count: &&Count| {
         count.workload == "madvise_spin" && count.threads > 1 && count.requester.is_some() && count.target.is_some()
@@ -176,8 +176,8 @@ fn ratio(value: f64, of: f64) -> String {
     format!("{:.2}x", value / of)
 }
 
-/// Rows under a header, the first `words` columns words, the others numbers. What stands above in the first two is not
-/// repeated, and where the first changes there is a line.
+/// Rows under a header, the first `words` columns words, the others numbers. Equal cells of the first two columns are
+/// not repeated; a line is drawn where the first changes.
 fn draw(header: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
     let cells = |row: Vec<String>| -> Vec<Cell> {
         let alignment = |index| {
@@ -233,7 +233,7 @@ fn number(value: f64) -> String {
     groups.join(",")
 }
 
-/// Two decimals; `0` only when there is none at all.
+/// Two decimals; `0` only for exactly zero.
 fn per_operation(value: f64) -> String {
     match value {
         0.0 => "0".into(),

@@ -1,10 +1,10 @@
-//! The events that a recording has.
+//! The events of a recording.
 
-/// Task switches: without them nobody knows which space a CPU has loaded.
+/// Task switches: without them the space that a CPU has loaded is unknown.
 pub(super) const SWITCH: &str = "sched/sched_switch";
 
-/// Events asked for, as `group/name`, where the kernel has them. Those of x86 that others lack are `tlb_flush` and the
-/// interrupt vectors; `csd_queue_cpu` and `ipi_send_*` came with Linux 6.4; system calls need `CONFIG_FTRACE_SYSCALLS`.
+/// Requested events, as `group/name`, if the kernel has them. Only x86 has `tlb_flush` and the interrupt vectors;
+/// `csd_queue_cpu` and `ipi_send_*` came with Linux 6.4; system calls need `CONFIG_FTRACE_SYSCALLS`.
 pub const WANTED: &[&str] = &[
     SWITCH,
     "tlb/tlb_flush",

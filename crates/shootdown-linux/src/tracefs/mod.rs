@@ -1,8 +1,8 @@
-//! The kernel's trace file system: finding it, and one trace instance of ours in it.
+//! The kernel's trace file system: finding it, and this program's trace instance in it.
 //!
-//! An instance has buffers, events and a clock of its own; nothing outside `instances/` is written, so nobody else's
-//! tracing is disturbed. It is removed when [`Instance`] is dropped. A recorder that was killed leaves its instance
-//! behind, named after its process: [`Tracefs::remove_leftovers`] finds those whose process is gone.
+//! An instance has its own buffers, events and clock. Only `instances/` is written, so other tracing is not disturbed.
+//! The instance is removed when [`Instance`] is dropped. A killed recorder leaves its instance behind, named after its
+//! process: [`Tracefs::remove_leftovers`] finds those whose process is gone.
 
 mod events;
 mod pipe;
@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where the kernel's documentation mounts it, and where it was before Linux 4.1.
+/// Its documented mount point, and the one before Linux 4.1.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Names of our instances begin so; process and start of that process follow.
+/// Prefix of our instances' names; process and start of that process follow.
 const PREFIX: &str = "shootdown-";
 
-/// How long the files of a new instance may take to appear, and a busy one to be released.
+/// Longest time until the files of a new instance appear, and until a busy one is released.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why tracing is not possible, with the place.
@@ -33,7 +33,7 @@ pub enum Error {
     NotMounted,
     /// The kernel refuses access to this path.
     Denied(PathBuf),
-    /// Something else failed at this path.
+    /// Another error at this path.
     Io(PathBuf, io::Error),
 }
 
@@ -65,10 +65,10 @@ pub struct Tracefs {
 }
 
 impl Tracefs {
-    /// The one that is mounted: in its usual places, else where `/proc/mounts` says.
+    /// The mounted one: in its usual places, else where `/proc/mounts` says.
     ///
     /// # Errors
-    /// When there is none, or it may not be looked into.
+    /// When there is none, or it may not be accessed.
     pub fn find() -> Result<Tracefs, Error> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
         let mounted = mounts.lines().filter_map(|line| {
@@ -87,12 +87,12 @@ impl Tracefs {
         Err(denied.map_or(Error::NotMounted, Error::Denied))
     }
 
-    /// The one at `root`, whatever it is.
+    /// The one at `root`, without checks.
     pub fn at(root: &Path) -> Tracefs {
         Tracefs { root: root.into() }
     }
 
-    /// Removes instances that recorders of ours left behind when they were killed; returns their names.
+    /// Removes instances that killed recorders of this program left behind; returns their names.
     pub fn remove_leftovers(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.root.join("instances")) else {
             return Vec::new();
@@ -102,12 +102,12 @@ impl Tracefs {
             let name = entry.file_name().to_string_lossy().into_owned();
             let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
             let Some((process, start)) = owner else { continue };
-            // The start time too: the number may be another process's by now.
+            // The start time too: the number may have been reused.
             let Ok(process) = process.parse() else { continue };
             if start_of(process).as_deref() == Some(start) {
                 continue;
             }
-            // Refused while anybody has a file of it open, such as a recorder whose process we cannot see from here.
+            // Refused while a file of it is open, for example by a recorder in another PID namespace.
             if fs::remove_dir(entry.path()).is_ok() {
                 removed.push(name);
             }
@@ -115,8 +115,8 @@ impl Tracefs {
         removed
     }
 
-    /// Makes an instance of ours, recording nothing yet: the buffer of each CPU has `buffer_kib` KiB, times are those
-    /// of `CLOCK_MONOTONIC`, and each line names the process besides the task.
+    /// Makes an instance, recording nothing yet. The buffer of each CPU has `buffer_kib` KiB, times are those of
+    /// `CLOCK_MONOTONIC`, and each line names the process in addition to the task.
     ///
     /// # Errors
     /// When the kernel refuses; nothing is left behind.
@@ -137,7 +137,7 @@ impl Tracefs {
         instance.write("tracing_on", "0")?;
         instance.write("trace_clock", "mono")?;
         instance.write("buffer_size_kb", &buffer_kib.to_string())?;
-        // Kernels before 4.14 do not know processes, only tasks.
+        // Kernels before 4.14 record only tasks, not processes.
         let _ = instance.write("options/record-tgid", "1");
         Ok(instance)
     }
@@ -150,7 +150,7 @@ fn start_of(process: u32) -> Option<String> {
     Some(text.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.to_owned())
 }
 
-/// A trace instance of ours, removed when dropped.
+/// A trace instance of this program, removed when dropped.
 #[derive(Debug)]
 pub struct Instance {
     path: PathBuf,
@@ -164,10 +164,10 @@ impl Instance {
         &self.path
     }
 
-    /// Switches on those of [`WANTED`] that this kernel has, with `faults` also [`FAULTS`], and returns their names.
+    /// Enables those of [`WANTED`] that this kernel has, with `faults` also [`FAULTS`], and returns their names.
     ///
     /// # Errors
-    /// When the kernel refuses, or has not even task switches.
+    /// When the kernel refuses, or lacks even task switches.
     pub fn enable(&mut self, faults: bool) -> Result<&[&'static str], Error> {
         for &event in WANTED.iter().chain(faults.then_some(&FAULTS)) {
             let file = format!("events/{event}/enable");
@@ -186,7 +186,7 @@ impl Instance {
         Ok(&self.events)
     }
 
-    /// Records only tasks named by a write to the file that is returned, and what they fork from then on.
+    /// Records only tasks that are written to the returned file, and their later children.
     ///
     /// # Errors
     /// When this kernel (before 4.7) cannot follow forks; then everything is recorded.
@@ -198,7 +198,7 @@ impl Instance {
         file.map_err(|error| Error::at(&path, error))
     }
 
-    /// Leaves out what this very process does.
+    /// Excludes the events of this process.
     ///
     /// # Errors
     /// When the kernel (before 5.7) has no such filter.
@@ -238,7 +238,7 @@ impl Instance {
     /// Ends recording and removes the instance.
     ///
     /// # Errors
-    /// When the kernel does not let it go, for example because another program still reads from it.
+    /// When the kernel refuses, for example because another program still reads from it.
     pub fn remove(mut self) -> Result<(), Error> {
         self.removed = true;
         remove(&self.path)
@@ -252,21 +252,21 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         if !self.removed {
-            // There is nobody to tell; the next start looks for what is left.
+            // The error cannot be reported here; the next start removes the leftover.
             let _ = remove(&self.path);
         }
     }
 }
 
-/// Writes to a file that must be there already.
+/// Writes to a file that must already exist.
 fn write(path: &Path, text: &str) -> Result<(), Error> {
     let file = OpenOptions::new().write(true).truncate(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|error| Error::at(path, error))
 }
 
-/// Switches an instance off and removes it. The kernel refuses while somebody has a file of it open, and our own reader
-/// may be about to close: so try for a moment.
+/// Switches an instance off and removes it. The kernel refuses while a file of it is open, and our own reader may be
+/// about to close, so retry for a moment.
 fn remove(path: &Path) -> Result<(), Error> {
     let _ = write(&path.join("tracing_on"), "0");
     let _ = write(&path.join("events/enable"), "0");

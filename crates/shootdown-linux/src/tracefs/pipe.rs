@@ -1,4 +1,4 @@
-//! The stream of events of an instance, as a reader that ends when it is told to.
+//! The stream of events of an instance, as a reader that ends on request.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks at an empty pipe: seldom, because the recorder shares the CPUs with what it records.
+/// Interval between two reads of an empty pipe: long, because the recorder shares the CPUs with the recorded program.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Reads events as they come. It is at its end when it is empty after [`ended`](Pipe::ended) was set.
+/// Reads events as they arrive. It ends when it is empty after [`ended`](Pipe::ended) was set.
 #[derive(Debug)]
 pub struct Pipe {
     file: File,
@@ -28,8 +28,7 @@ impl Pipe {
         })
     }
 
-    /// Set it when recording has been switched off, and unpark the reader: what is left is read, then the reader is at
-    /// its end.
+    /// Set it when recording has been switched off, and unpark the reader: the rest is read, then the reader ends.
     pub fn ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.ended)
     }
@@ -38,13 +37,13 @@ impl Pipe {
 impl Read for Pipe {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            // Before the read: what was recorded before `ended` was set is then seen by it.
-            // Acquire pairs with the release of whoever switched recording off.
+            // Before the read, which then sees everything recorded before `ended` was set.
+            // Acquire. Pairs with the release of the thread that switched recording off.
             let ended = self.ended.load(Ordering::Acquire);
             match self.file.read(buffer) {
                 Ok(0) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The kernel says so while a CPU's buffer is resized or being read by another.
+                // The kernel returns this while a CPU's buffer is resized or read by another.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 other => return other,
             }

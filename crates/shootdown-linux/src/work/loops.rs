@@ -1,4 +1,4 @@
-//! What the workers do: the loops of the simulator's workloads of the same names.
+//! The workers' loops: those of the simulator's workloads of the same names.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,11 +14,11 @@ pub(super) const FLUSH_PAGES: usize = 256;
 
 /// `context_switch`: pages of each process, all read in each stretch of user code.
 pub(super) const SPACE_PAGES: usize = 32;
-/// How long a CPU is asked to be idle, ns; it takes longer, and how long is measured.
+/// Requested idle time of a CPU, ns; the actual time is longer and is measured.
 const IDLE_NS: i64 = 2000;
-/// One switch in so many goes to the other process.
+/// One of this many switches goes to the other process.
 const OTHER_ONE_IN: u64 = 4;
-/// One in so many switches to the first process, times CPUs, is followed by dropping one of its pages, by chance.
+/// One of this many switches to the first process, times CPUs, is followed by dropping one of its pages, at random.
 const DROPS_ONE_IN: u64 = 64;
 
 pub(super) fn tlb_flush2(shared: &Shared, index: usize, _: &Region) -> Result<()> {
@@ -76,7 +76,7 @@ pub(super) fn mprotect_all(shared: &Shared, index: usize) -> Result<()> {
 /// `context_switch`, a thread of the first process, which all CPUs share.
 pub(super) fn own_process(shared: &Shared, index: usize, pages: &Region) -> Result<()> {
     let slot = &shared.slots()[index];
-    // SAFETY: changes how exactly this thread's sleeps end; no memory is touched.
+    // SAFETY: changes only the timer slack of this thread; no memory is accessed.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     let (mut switches, mut random) = (0_u64, index as u64 + 1);
     let drops_one_in = DROPS_ONE_IN * shared.slots().len() as u64;
@@ -97,7 +97,7 @@ pub(super) fn own_process(shared: &Shared, index: usize, pages: &Region) -> Resu
                 tv_sec: 0,
                 tv_nsec: IDLE_NS,
             };
-            // How long it took is measured, whatever ended it.
+            // Its duration is measured, for every kind of wake-up.
             let _ = rustix::thread::nanosleep(&idle);
             Slot::add(&slot.idle_ns, now_ns() - begun);
             Slot::add(&slot.idle_times, 1);
@@ -137,7 +137,7 @@ fn visit(slot: &Slot, pages: &Region) {
 }
 
 fn hand_over(slot: &Slot, to: u32) -> Result<()> {
-    // Release pairs with the acquire in `wait_for`: the counters of the slot go with the turn.
+    // Release. Pairs with the acquire in `wait_for`: the counters of the slot are handed over with the turn.
     slot.turn.store(to, Ordering::Release);
     futex::wake(&slot.turn, futex::Flags::empty(), 1).map(drop)
 }

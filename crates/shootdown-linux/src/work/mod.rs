@@ -1,7 +1,7 @@
 //! Small workloads on this machine's own kernel: those of the simulator, with real threads and real system calls.
 //!
-//! Owns a measurement: workers pinned one to a CPU, a warm-up, a window, counts read at its two ends. What a worker
-//! does is in [`loops`](self); what workers share, across processes too, in `shared.rs`.
+//! Owns a measurement: workers pinned one to a CPU, a warm-up, a window, counts read at its two ends. [`loops`](self)
+//! has the workers' loops, `shared.rs` the memory that workers share, across processes too.
 
 mod loops;
 pub mod probe;
@@ -18,7 +18,7 @@ use crate::interrupts::Interrupts;
 use process::Processes;
 use shared::{Region, Shared};
 
-/// Before the window: page tables, free lists and clocks settle.
+/// Time before the window, in which page tables, free lists and clocks settle.
 const WARM_UP: Duration = Duration::from_millis(100);
 
 /// A workload; the names are those of the simulator.
@@ -30,7 +30,7 @@ pub enum Workload {
     MadviseSpin,
     /// A process on each CPU makes a page of its own read-only and writable again.
     MprotectAll,
-    /// Each CPU goes to and fro between two processes and idle, while pages are dropped.
+    /// Each CPU alternates between two processes and idle, while pages are dropped.
     ContextSwitch,
 }
 
@@ -43,7 +43,7 @@ impl Workload {
         Workload::ContextSwitch,
     ];
 
-    /// As the simulator calls it.
+    /// The simulator's name.
     pub fn name(self) -> &'static str {
         match self {
             Workload::TlbFlush2 => "tlb_flush2",
@@ -54,7 +54,7 @@ impl Workload {
     }
 }
 
-/// What was measured.
+/// The measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Operations in the window, all workers together.
@@ -63,11 +63,11 @@ pub struct Measured {
     pub seconds: f64,
     /// Interrupts in the window, of the whole system.
     pub interrupts: Interrupts,
-    /// Reads that found a dropped page's old contents: never, on a kernel that works.
+    /// Reads that found a dropped page's old contents: 0 on a correct kernel.
     pub stale: u64,
-    /// Reads that were checked for that.
+    /// Number of checked reads.
     pub checked: u64,
-    /// `context_switch`: how long a CPU was idle each time, ns.
+    /// `context_switch`: idle time of a CPU per sleep, ns.
     pub idle_ns: Option<f64>,
 }
 
@@ -78,7 +78,7 @@ impl Measured {
     }
 }
 
-/// What a worker that is a thread does: its number, and the pages that all threads share.
+/// Arguments of a worker thread: its number, and the pages that all threads share.
 type Loop = fn(&Shared, usize, &Region) -> rustix::io::Result<()>;
 
 /// Runs `workload` with one worker on each of `cpus` for `window`. `None` when `stop` was set meanwhile.
@@ -91,11 +91,11 @@ pub fn measure(
     window: Duration,
     stop: &AtomicBool,
 ) -> io::Result<Option<Measured>> {
-    // Two megabyte pages would make other workloads of these: small pages for this process and those it forks.
+    // Two-megabyte pages would change the workloads: small pages for this process and its children.
     let _small = SmallPages::only()?;
     let shared = Shared::new(cpus.len())?;
     let pages = Region::new(loops::SPACE_PAGES)?;
-    // Before the threads: each is stopped when dropped, whatever happens here.
+    // Before the threads: each is stopped when dropped, on every path.
     let processes = match workload {
         Workload::MprotectAll => Processes::start(&shared, cpus, loops::mprotect_all)?,
         Workload::ContextSwitch => Processes::start(&shared, cpus, loops::other_process)?,
@@ -125,7 +125,7 @@ pub fn measure(
     }
 }
 
-/// The window, looked at from outside.
+/// The window, observed from the main thread.
 fn watch(shared: &Shared, window: Duration, stop: &AtomicBool) -> Option<Measured> {
     let pause = |time: Duration| {
         let begun = Instant::now();
@@ -165,7 +165,7 @@ impl SmallPages {
     }
 
     fn set(disable: libc::c_ulong) -> io::Result<()> {
-        // SAFETY: changes one property of this process; no memory is touched.
+        // SAFETY: changes one property of this process; no memory is accessed.
         match unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, 0, 0, 0) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -175,7 +175,7 @@ impl SmallPages {
 
 impl Drop for SmallPages {
     fn drop(&mut self) {
-        // What could be set can be unset.
+        // Restores the property that was set.
         let _ = SmallPages::set(0);
     }
 }

@@ -1,6 +1,6 @@
-//! Single costs, measured directly: what a machine model can be given without fitting.
+//! Single costs, measured directly: the numbers of a machine model that need no fitting.
 //!
-//! Each is the least of many short batches: whatever disturbs a batch makes it longer.
+//! Each is the least of many short batches, because every disturbance makes a batch longer.
 
 use std::hint::{black_box, spin_loop};
 use std::io;
@@ -15,7 +15,7 @@ use super::SmallPages;
 use super::shared::{PAGE, Region};
 use crate::cpus;
 
-/// How long batches are repeated.
+/// Duration of the repetition.
 const WINDOW: Duration = Duration::from_millis(200);
 
 /// The least time of one of the `per_batch` operations of a batch, ns.
@@ -40,7 +40,7 @@ struct Line(AtomicU64);
 pub fn line_transfer_ns(a: usize, b: usize) -> io::Result<f64> {
     const ROUNDS: u32 = 500;
     let (line, done, lost) = (Line(AtomicU64::new(0)), AtomicBool::new(false), AtomicBool::new(false));
-    // Even values are the asker's to change, odd ones the answerer's. Release and acquire: as locks pass lines on.
+    // The asker changes even values, the answerer odd ones. Release and acquire, as locks pass lines on.
     let wait_for = |odd: u64| {
         while line.0.load(Ordering::Acquire) % 2 != odd {
             if done.load(Ordering::Relaxed) || lost.load(Ordering::Relaxed) {
@@ -81,19 +81,19 @@ pub fn line_transfer_ns(a: usize, b: usize) -> io::Result<f64> {
 /// Entering and leaving the kernel, ns.
 ///
 /// # Errors
-/// Never on a kernel that works.
+/// Never on a correct kernel.
 pub fn system_call_ns() -> io::Result<f64> {
     const CALLS: u32 = 1000;
     Ok(least(CALLS, || {
         for _ in 0..CALLS {
-            // SAFETY: asks for a number.
+            // SAFETY: only queries a number.
             black_box(unsafe { libc::syscall(libc::SYS_getppid) });
         }
         Ok(())
     })?)
 }
 
-/// `madvise(MADV_DONTNEED)` of a page that is not there, the system call included, ns.
+/// `madvise(MADV_DONTNEED)` of an absent page, the system call included, ns.
 ///
 /// # Errors
 /// When there is no memory for it.
@@ -122,8 +122,8 @@ pub fn map_unmap_ns() -> io::Result<f64> {
     })?)
 }
 
-/// What an access takes longer when its translation is in no TLB but the tables are cached, ns: the same number of
-/// lines is read in a random order, once each in a page of its own, once densely.
+/// Added time of an access whose translation is in no TLB but whose tables are cached, ns. The same number of lines is
+/// read in a random order, once each in its own page, once densely.
 ///
 /// # Errors
 /// When there is no memory for it.
@@ -146,11 +146,11 @@ fn chase(region: &Region, lines: usize, place: impl Fn(usize) -> (usize, usize))
         // SAFETY: within the page.
         unsafe { region.at(page).add(offset) }.cast::<*mut u8>()
     };
-    // A generator with these constants visits every number below a power of two once, in an order no prefetcher
-    // follows.
+    // A generator with these constants visits every number below a power of two once, in an order that prefetchers
+    // cannot follow.
     let next = |line: usize| (line.wrapping_mul(4_005) + 2_731) % lines;
     for line in 0..lines {
-        // SAFETY: aligned, inside our region, and each written by nobody else.
+        // SAFETY: aligned, inside our region, and written only here.
         unsafe { address(line).write(address(next(line)).cast()) };
     }
     let mut at = address(0);
@@ -164,8 +164,8 @@ fn chase(region: &Region, lines: usize, place: impl Fn(usize) -> (usize, usize))
     })
 }
 
-/// What withdrawing a right of a page takes longer when the page is there, ns: changing its entry, and invalidating it
-/// on this CPU. Giving the right back is measured with it, and invalidates nothing.
+/// Added time of removing a right of a page when the page is present, ns: changing its entry, and invalidating it on
+/// this CPU. Restoring the right is measured with it, and invalidates nothing.
 ///
 /// # Errors
 /// When a system call fails.

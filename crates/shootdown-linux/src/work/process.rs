@@ -1,4 +1,4 @@
-//! Workers that are processes of their own.
+//! Workers that are separate processes.
 
 use std::io;
 
@@ -22,7 +22,7 @@ impl<'s> Processes<'s> {
     }
 
     /// One on each of `cpus`. `work` may only make system calls and touch memory that it was given or has mapped: no
-    /// allocation, no lock, no panic, because it runs behind a fork of a process with threads.
+    /// allocation, no lock, no panic, because it runs after the fork of a process with threads.
     pub(super) fn start(
         shared: &'s Shared,
         cpus: &[usize],
@@ -30,11 +30,11 @@ impl<'s> Processes<'s> {
     ) -> io::Result<Self> {
         let mut all = Processes::none(shared);
         for (index, &cpu) in cpus.iter().enumerate() {
-            // SAFETY: the child only does what is said of `work`, and leaves by `_exit`.
+            // SAFETY: the child does only what `work` may do, and leaves by `_exit`.
             match unsafe { libc::fork() } {
                 -1 => return Err(io::Error::last_os_error()),
                 0 => {
-                    // SAFETY: as above. Should the parent be killed, so is the child.
+                    // SAFETY: as above. If the parent is killed, the child is too.
                     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                     shared.report(index, cpus::pin(cpu).and_then(|()| work(shared, index)));
                     // SAFETY: nothing is flushed or dropped twice.
@@ -51,7 +51,7 @@ impl Drop for Processes<'_> {
     fn drop(&mut self) {
         self.shared.stop();
         for &process in &self.processes {
-            // SAFETY: a child of ours that nobody else waits for; it may be waiting for its turn, so it is killed.
+            // SAFETY: a child of ours that no other thread waits for; it may be waiting for its turn, so it is killed.
             unsafe {
                 libc::kill(process, libc::SIGKILL);
                 libc::waitpid(process, std::ptr::null_mut(), 0);

@@ -1,4 +1,4 @@
-//! Memory that workers share with whoever measures them, across processes.
+//! Memory that workers share with the measuring thread, across processes.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// Bytes of a page of these workloads, as in the simulator. Kernels with larger pages drop and fault larger ones.
 pub(super) const PAGE: usize = 4096;
 
-/// What one worker counts; a pair of cache lines, since neighbours are fetched too.
+/// The counts of one worker; a pair of cache lines, since adjacent lines are prefetched together.
 #[repr(C, align(128))]
 pub(super) struct Slot {
     pub(super) ops: AtomicU64,
@@ -31,7 +31,7 @@ impl Slot {
         counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
 
-    /// Whether to end. A flag of its own for each worker: looking at it moves no line.
+    /// Whether to end. A separate flag for each worker, so that reading it moves no line.
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -53,7 +53,7 @@ pub(super) struct Shared {
     workers: usize,
 }
 
-// SAFETY: slots are only reached by shared references, and all their fields are atomics.
+// SAFETY: slots are only accessed through shared references, and all their fields are atomics.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -61,7 +61,7 @@ unsafe impl Sync for Shared {}
 impl Shared {
     pub(super) fn new(workers: usize) -> io::Result<Shared> {
         let bytes = workers * size_of::<Slot>();
-        // SAFETY: a new mapping where there is none.
+        // SAFETY: a new mapping at a free address.
         let slots = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -74,20 +74,20 @@ impl Shared {
         Ok(Shared { slots, workers })
     }
 
-    /// All slots. Zeroed memory is a slot that has counted nothing.
+    /// All slots. Zeroed memory is a slot without counts.
     pub(super) fn slots(&self) -> &[Slot] {
-        // SAFETY: the mapping holds so many slots, page-aligned and zeroed, and lives as long as `self`.
+        // SAFETY: the mapping holds that many slots, page-aligned and zeroed, and lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), self.workers) }
     }
 
-    /// Tells every worker to end.
+    /// Asks every worker to end.
     pub(super) fn stop(&self) {
         for slot in self.slots() {
             slot.stop.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Notes how a worker ended; one that failed ends all.
+    /// Records how a worker ended; a failed one ends all.
     pub(super) fn report(&self, index: usize, outcome: Result<()>) {
         if let Err(error) = outcome {
             self.slots()[index]
@@ -130,12 +130,12 @@ pub(super) struct Region {
     pages: usize,
 }
 
-// SAFETY: bytes are only reached by volatile accesses of single bytes, about whose values nothing is promised.
+// SAFETY: bytes are only accessed by volatile accesses of single bytes, whose values are unspecified.
 unsafe impl Sync for Region {}
 
 impl Region {
     pub(super) fn new(pages: usize) -> Result<Region> {
-        // SAFETY: a new mapping where there is none.
+        // SAFETY: a new mapping at a free address.
         let base = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -160,13 +160,13 @@ impl Region {
     }
 
     pub(super) fn write(&self, page: usize) {
-        // SAFETY: within the mapping, which is writable whenever this is called.
+        // SAFETY: within the mapping, which is writable at every call.
         unsafe { self.at(page).write_volatile(1) }
     }
 
-    /// Gives a page back; the next access finds zeroes.
+    /// Drops a page; the next access finds zeroes.
     pub(super) fn drop_page(&self, page: usize) -> Result<()> {
-        // SAFETY: a page of our own, in which nothing is kept.
+        // SAFETY: a page of our own, whose contents are not needed.
         unsafe { madvise(self.at(page).cast(), PAGE, Advice::LinuxDontNeed) }
     }
 
@@ -178,7 +178,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: our mapping, and nobody refers to it any more.
+        // SAFETY: our mapping, without remaining references.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.pages * PAGE) };
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Short: it shows that the loops run and end, not how fast.
+/// Short: it tests that the loops run and end, not their speed.
 const WINDOW: Duration = Duration::from_millis(60);
 
 #[test]

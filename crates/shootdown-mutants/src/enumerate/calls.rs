@@ -1,4 +1,4 @@
-//! Calls, statements and `let`: what is not done, and flags that are the other.
+//! Calls, statements and `let`: omissions, and inverted flags.
 
 use super::{Finder, NOT_DROPPED, text};
 use crate::conditions::{self, Wanted};
@@ -9,7 +9,7 @@ use std::ops::Range;
 use syn::{Expr, Lit, Pat};
 
 impl Finder<'_> {
-    /// What is joined by `&&` besides `let`.
+    /// Operands of `&&` other than `let`.
     pub(super) fn chain(&mut self, expr: &Expr) {
         match expr {
             Expr::Let(_) => {}
@@ -29,7 +29,7 @@ impl Finder<'_> {
             Expr::Call(_) | Expr::MethodCall(_) if called(expr).is_some_and(|name| !NOT_DROPPED.contains(&&*name)) => {
                 self.drop_call(place);
             }
-            // A variable that gets its first value must get it.
+            // A variable without a value must get its first one.
             Expr::Assign(it) if matches!(&*it.left, Expr::Path(_)) => {}
             Expr::Assign(_) => self.drop_call(place),
             Expr::Binary(it) if !conditions::is_condition(expr) && !matches!(&*it.left, Expr::Path(_)) => {
@@ -39,7 +39,7 @@ impl Finder<'_> {
         }
     }
 
-    /// `let`: results that nobody looks at, guards, and what is done otherwise.
+    /// `let`: unused results, guards, and the `else` branch.
     pub(super) fn local(&mut self, local: &syn::Local, place: Range<usize>) {
         let Some(init) = &local.init else { return };
         if let Some((_, otherwise)) = &init.diverge {
@@ -96,7 +96,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Flags that are given as such.
+    /// Flags passed as literals.
     pub(super) fn flags<'e>(&mut self, arguments: impl IntoIterator<Item = &'e Expr>) {
         for argument in arguments {
             if let Expr::Lit(literal) = argument
@@ -105,7 +105,7 @@ impl Finder<'_> {
                 let place = range(argument);
                 let line = self.source[..place.start].matches('\n').count() + 1;
                 let number = self.add(Kind::Flip, &place);
-                // A flag says nothing by itself: its line does.
+                // A flag alone has no meaning; its line has.
                 let whole = self.source.lines().nth(line - 1).unwrap_or_default();
                 self.mutants[number - 1].text = shortened(whole);
                 self.around(place, format!("(crate::mutation::on({number}) ^ "), ")");

@@ -1,4 +1,4 @@
-//! Loops, and calls that visit every member of something: the mutation ends them after the first iteration.
+//! Loops, and calls that visit every member of a collection: the mutation ends them after the first iteration.
 
 use super::{Finder, text};
 use crate::mutant::{Kind, shortened};
@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, ExprMethodCall};
 
-/// Whether this loop has a `break` of its own that gives no value: then a further one has the same type.
+/// Whether this loop has its own `break` without a value: then a further one has the same type.
 #[derive(Default)]
 struct Breaks {
     found: bool,
@@ -31,7 +31,7 @@ fn has_own_break(body: &syn::Block) -> bool {
 }
 
 impl Finder<'_> {
-    /// A loop. One that only a `return` or a value ends is left out.
+    /// A loop. One that ends only by a `return` or a value is left out.
     pub(super) fn repeats(&mut self, expr: &Expr) {
         let body = match expr {
             Expr::ForLoop(it) => &it.body,
@@ -52,7 +52,7 @@ impl Finder<'_> {
         }
     }
 
-    /// `place` is the whole, `head` what names it, and `inside` where each iteration begins: an empty range, or the
+    /// `place` is the whole, `head` its name, and `inside` the start of each iteration: an empty range, or the
     /// iteration itself.
     fn once(&mut self, place: Range<usize>, head: Range<usize>, inside: Range<usize>, [before, after]: [&str; 2]) {
         let number = self.add(Kind::Once, &head);

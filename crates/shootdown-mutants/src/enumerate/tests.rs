@@ -1,4 +1,4 @@
-//! A function with one of everything.
+//! A function with one of each syntax.
 
 use super::*;
 use crate::rewrite::rewrite;

@@ -1,4 +1,4 @@
-//! What stands in the file: its columns, one by one, and how a group of rows of each is written and read.
+//! The columns of the file, and how a group of rows of each is written and read.
 
 use parquet::basic::{IntType, LogicalType, Repetition, Type as Physical};
 use parquet::column::reader::get_typed_column_reader;

@@ -4,8 +4,8 @@
 //! | --- | --- | --- |
 //! | `time_ns`, `cpu`, `task`, `name`, `event` | required | all; `event` is one of [`EVENTS`] |
 //! | `process` | int32 | all, where the recording has it |
-//! | `from_task`, `to_task` | int32 | `switch`: the task that leaves, the one that comes; `fork`, `new_task`: `to_task` is the child |
-//! | `text` | string | `switch`: state of who leaves; `interrupts`: list of CPUs |
+//! | `from_task`, `to_task` | int32 | `switch`: the previous task, the next task; `fork`, `new_task`: `to_task` is the child |
+//! | `text` | string | `switch`: state of the previous task; `interrupts`: list of CPUs |
 //! | `pages`, `reason` | int64, int32 | `flush` |
 //! | `target` | int32 | `queued`, `interrupt` |
 //! | `call` | boolean | `queued`: whether it is a shootdown, empty if the function has no name; `interrupt`, `interrupts`: whether it is for function calls |
@@ -14,7 +14,7 @@
 //! A `task` of -1 is not known.
 //!
 //! Rows are written and read in groups of [`GROUP_ROWS`]: memory does not grow with the recording. The file is whole
-//! only after [`Writer::finish`]; whoever writes it does so under a temporary name.
+//! only after [`Writer::finish`]; callers write it under a temporary name.
 
 mod layout;
 mod read;
@@ -27,7 +27,7 @@ pub use write::Writer;
 use parquet::errors::ParquetError;
 use std::fmt;
 
-/// Where the metadata stands in the file.
+/// Key of the metadata in the file.
 pub const METADATA_KEY: &str = "shootdown";
 
 /// Rows of a row group: a few MiB in memory.
@@ -53,9 +53,9 @@ pub const EVENTS: [&str; 11] = [
 pub enum Error {
     /// Writing failed.
     Parquet(ParquetError),
-    /// The file is no Parquet file, or a damaged one.
+    /// The file is not a Parquet file, or a damaged one.
     Damaged(ParquetError),
-    /// It is a Parquet file, but not a recording of ours.
+    /// It is a Parquet file, but not a recording of this program.
     NotARecording(String),
 }
 

@@ -17,7 +17,7 @@ impl<R: ChunkReader + 'static> Reader<R> {
     /// Opens a file.
     ///
     /// # Errors
-    /// When it cannot be read, is no Parquet file, or not a recording.
+    /// When it cannot be read, is not Parquet, or not a recording.
     pub fn open(file: R) -> Result<Self, Error> {
         let file = SerializedFileReader::new(file).map_err(Error::Damaged)?;
         let about = file.metadata().file_metadata();
@@ -36,7 +36,7 @@ impl<R: ChunkReader + 'static> Reader<R> {
         if !same {
             return Err(Error::NotARecording("its columns are others".into()));
         }
-        // Parquet takes these numbers at their word, and panics where they are negative.
+        // The Parquet reader trusts these numbers, and panics if they are negative.
         let mut chunks = file.metadata().row_groups().iter().flat_map(|group| group.columns());
         let negative = |offset: Option<i64>| offset.is_some_and(|offset| offset < 0);
         if chunks.any(|chunk| {
@@ -49,7 +49,7 @@ impl<R: ChunkReader + 'static> Reader<R> {
         Ok(Reader { file, metadata })
     }
 
-    /// About the recording.
+    /// The metadata.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
@@ -59,7 +59,7 @@ impl<R: ChunkReader + 'static> Reader<R> {
         self.file.metadata().file_metadata().num_rows().max(0) as u64
     }
 
-    /// Hands each event to `sink`, in order, until it returns false.
+    /// Passes each event to `sink`, in order, until it returns false.
     ///
     /// # Errors
     /// When the file cannot be read, or a row is not an event.
@@ -77,7 +77,7 @@ impl<R: ChunkReader + 'static> Reader<R> {
     }
 }
 
-/// Goes through one optional column, value by value.
+/// Iterates over one optional column, value by value.
 struct Cursor<'c, T: DataType> {
     column: &'c Column<T>,
     row: usize,

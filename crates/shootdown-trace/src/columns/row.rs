@@ -1,4 +1,4 @@
-//! An event as a row: what of it stands in which of the columns that not every event has.
+//! An event as a row: its values in the columns that not every event has.
 
 use crate::{Call, Function, Reason, What};
 
@@ -18,7 +18,7 @@ pub(super) struct Row<'t> {
 }
 
 impl<'t> Row<'t> {
-    /// Sets what `what` has; returns the event's name.
+    /// Sets the values of `what`; returns the event's name.
     pub(super) fn fill(&mut self, what: &What<'t>) -> &'static str {
         match *what {
             What::Switch { from, state, to } => {

@@ -21,11 +21,11 @@ pub struct Writer<S: Write + Send> {
     waiting: usize,
     /// Rows written or waiting.
     events: u64,
-    /// Strings met lately: most rows repeat one, and a copy of what is here is a count.
+    /// Recent strings: most rows repeat one, and a copy of one in this map is a reference count.
     strings: HashMap<Box<str>, ByteArray>,
 }
 
-/// Strings kept for reuse; beyond these all are forgotten.
+/// Strings kept for reuse; beyond this number all are dropped.
 const STRINGS: usize = 4096;
 
 /// `text` as a value, shared with earlier rows that had the same.
@@ -97,7 +97,7 @@ impl<S: Write + Send> Writer<S> {
         Ok(())
     }
 
-    /// Writes what is left and the metadata; returns the sink and the number of events.
+    /// Writes the rest and the metadata; returns the sink and the number of events.
     ///
     /// # Errors
     /// When writing fails.

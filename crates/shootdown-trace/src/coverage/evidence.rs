@@ -1,8 +1,8 @@
-//! What a recording tells about which tasks share an address space, when it has no process numbers.
+//! Evidence about which tasks share an address space, when the recording has no process numbers.
 //!
-//! On x86 the kernel notes a `tlb_flush` at each switch that loads another space, with the task that leaves still in
-//! the line (`switch_mm_irqs_off` in `arch/x86/mm/tlb.c`): a switch from one user task to another without it stays in
-//! the space. A flush on another CPU's request is noted as `remote` only where the target has the requester's space
+//! On x86 the kernel logs a `tlb_flush` at each switch that loads another space, with the previous task still in the
+//! line (`switch_mm_irqs_off` in `arch/x86/mm/tlb.c`). A switch from one user task to another without it stays in the
+//! space. A flush on another CPU's request is logged as `remote` only where the target has the requester's space
 //! loaded. `task_newtask` has the flags of clone.
 
 use super::lives::{Incarnation, Lives};
@@ -15,7 +15,7 @@ const CLONE_THREAD: u64 = 0x0001_0000;
 /// Shares its parent's space (`CLONE_VM`, same file).
 const CLONE_VM: u64 = 0x0000_0100;
 
-/// How often two tasks were seen to share a space, and not to.
+/// How often two tasks were observed to share a space, and not to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) same: u64,
@@ -25,17 +25,17 @@ pub(super) struct Seen {
 /// Two incarnations, the smaller first.
 pub(super) type Pair = (Incarnation, Incarnation);
 
-/// What one CPU does, as far as events tell.
+/// State of one CPU, as far as events tell.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cpu {
     running: Option<u32>,
     /// The user task whose space is loaded.
     loaded: Option<Incarnation>,
-    /// A switch whose note has not been seen: the task that left, the one that came, and whether the CPU was lazy.
+    /// A switch whose `tlb_flush` has not been seen: the previous task, the next one, and whether the CPU was lazy.
     pending: Option<(u32, u32, bool)>,
     /// Whether the running task has changed its space, an odd number of times, without a switch.
     changed: bool,
-    /// What was noticed when the running task came: that it shares the space of the one before.
+    /// The observation made when the running task was switched in: that it shares the space of the one before.
     shares: Option<(Pair, Incarnation)>,
     /// The request that the CPU waits for.
     sent: Option<Incarnation>,
@@ -46,11 +46,11 @@ struct Cpu {
 pub(super) struct Evidence {
     cpus: HashMap<u32, Cpu>,
     lives: Lives,
-    /// Programs that each task has run before.
+    /// Number of programs that each task has run before.
     programs: HashMap<u32, u32>,
     met: HashSet<Incarnation>,
     pub(super) kernel_threads: HashSet<u32>,
-    /// Tasks that have given back their space, and still run.
+    /// Tasks that have released their space, and still run.
     exited: HashSet<u32>,
     /// Tasks that are known to run user code.
     pub(super) users: HashSet<u32>,
@@ -63,16 +63,16 @@ pub(super) struct Evidence {
     /// Process numbers that the recording has.
     pub(super) known: HashMap<Incarnation, u32>,
     waiting: HashMap<u32, VecDeque<(u32, Incarnation)>>,
-    /// Switches that continue what was known of their CPU, and those that do not.
+    /// Switches consistent with the known state of their CPU, and those that are not.
     pub(super) continued: u64,
     pub(super) broken: u64,
-    /// Notes of a space loaded at a switch.
+    /// Logged loads of a space at a switch.
     pub(super) loads: u64,
     /// Requests of kernel threads.
     pub(super) kernel_requests: u64,
 }
 
-/// Names of kernel threads whose state when they leave does not tell (`I` does).
+/// Names of kernel threads that their state at a switch does not identify (`I` does).
 const KERNEL_THREADS: [&str; 23] = [
     "kworker/",
     "ksoftirqd/",
@@ -99,7 +99,7 @@ const KERNEL_THREADS: [&str; 23] = [
     "swapper/",
 ];
 
-/// Whether a task of that name is a thread of the kernel.
+/// Whether a task of that name is a kernel thread.
 pub(crate) fn is_kernel_thread(name: &str) -> bool {
     KERNEL_THREADS.iter().any(|known| name.starts_with(known))
 }
@@ -132,7 +132,7 @@ impl Evidence {
             What::Queued { target, function } if function != Function::Other => {
                 let (sender, is_user) = (self.incarnation(event.task), self.is_user(event.task));
                 let waiting = self.waiting.entry(target).or_default();
-                // A CPU waits for its request: an earlier one was answered without a note.
+                // A CPU waits for its request: an earlier one was answered without a log entry.
                 waiting.retain(|&(cpu, _)| cpu != event.cpu);
                 if is_user {
                     waiting.push_back((event.cpu, sender));
@@ -156,7 +156,7 @@ impl Evidence {
         self.cpus.insert(event.cpu, cpu);
     }
 
-    /// What name and number of the line's task tell.
+    /// Evidence from name and number of the line's task.
     fn name(&mut self, event: &Event<'_>) {
         if event.task == 0 || event.task == Event::UNKNOWN_TASK {
             return;
@@ -171,7 +171,7 @@ impl Evidence {
         }
     }
 
-    /// Notices whether the switch before `event` on its CPU loaded another space; returns whether `event` notes that.
+    /// Records whether the switch before `event` on its CPU loaded another space; returns whether `event` logs that.
     fn pending(&mut self, event: &Event<'_>, cpu: &mut Cpu) -> bool {
         let Some((from, to, lazy)) = cpu.pending.take() else {
             return false;
@@ -201,7 +201,7 @@ impl Evidence {
                 seen.same += 1;
                 cpu.shares = Some((pair(before, new), before));
             }
-            // After idleness the same space is flushed too, when it was changed meanwhile.
+            // After idleness the same space is flushed too, if it was changed meanwhile.
             Some(pages) if lazy && pages != 0 => {}
             Some(_) => seen.other += 1,
         }
@@ -227,7 +227,7 @@ impl Evidence {
             self.becomes_another(from);
         }
         if let Some((pair, before)) = shares.filter(|_| dies) {
-            // It came without a space, to end.
+            // It was switched in without a space, to end.
             if let Some(seen) = self.switches.get_mut(&pair) {
                 seen.same -= 1;
             }
@@ -239,7 +239,7 @@ impl Evidence {
         }
         cpu.changed = false;
         cpu.running = Some(to);
-        // A task that sleeps in state D while a new one comes may have lent it its space, by vfork.
+        // A task that sleeps in state D while a new one is switched in may have lent it its space, by vfork.
         let lends = state.starts_with('D') && !self.met.contains(&self.present(to));
         if lends {
             cpu.loaded = self.is_user(to).then(|| self.incarnation(to));
@@ -271,7 +271,7 @@ impl Evidence {
     fn answered(&mut self, event: &Event<'_>) {
         let queued = self.waiting.get_mut(&event.cpu).and_then(VecDeque::pop_front);
         let sender = queued.map(|(_, sender)| sender).or_else(|| {
-            // Kernels before 6.3 do not note requests: the only CPU that waits for one has sent it.
+            // Kernels before 6.3 do not log requests: the only CPU that waits for one has sent it.
             let mut waiting = self.cpus.values().filter_map(|cpu| cpu.sent);
             waiting.next().filter(|_| waiting.next().is_none())
         });
@@ -318,12 +318,12 @@ impl Evidence {
         present
     }
 
-    /// A new program: what was seen of the task before does not hold any more.
+    /// A new program: earlier observations of the task no longer apply.
     fn becomes_another(&mut self, task: u32) {
         *self.programs.entry(task).or_default() += 1;
     }
 
-    /// The incarnations that there are.
+    /// The known incarnations.
     pub(super) fn all(&self) -> &HashSet<Incarnation> {
         &self.met
     }

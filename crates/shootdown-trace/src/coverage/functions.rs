@@ -1,31 +1,31 @@
-//! Which functions without a name are the kernel's remote TLB flush: those that follow a `tlb_flush` with the reason
-//! "remote IPI send", or that one with the reason "remote shootdown" follows on the target CPU.
+//! Identifies functions without a name as the kernel's remote TLB flush: those that follow a `tlb_flush` with the
+//! reason "remote IPI send", or that are followed by one with the reason "remote shootdown" on the target CPU.
 
 use crate::{Event, Function, Reason, What};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Share of a function's calls that must look like a flush for it to be taken for that. Assumed: a flush is noted every
-/// time by its sender, another function by chance only.
+/// Share of a function's calls that must look like a flush for it to be identified as one. Assumed: a flush is logged
+/// every time by its sender, another function only by chance.
 const SHARE: f64 = 0.5;
 
-/// The same where addresses are hidden, and all functions have one. Assumed.
+/// The same if addresses are hidden, and all functions have the same one. Assumed.
 const SHARE_HIDDEN: f64 = 0.95;
 
 /// Calls of one function.
 #[derive(Debug, Clone, Copy, Default)]
 struct Calls {
     queued: u64,
-    /// After a note that a request is sent.
+    /// After a log entry that a request is sent.
     after_note: u64,
     /// Followed by a flush on the target.
     followed: u64,
 }
 
-/// What is known of functions without a name, by address.
+/// The state of functions without a name, by address.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Functions {
     calls: HashMap<u64, Calls>,
-    /// CPUs that have noted that they send, and done nothing else since.
+    /// CPUs that have logged a send, and no event since.
     sending: HashSet<u32>,
     /// Calls at each CPU: sender and address.
     waiting: HashMap<u32, VecDeque<(u32, u64)>>,
@@ -65,7 +65,7 @@ impl Functions {
         }
     }
 
-    /// What each function is, where that can be told, and how many calls are shootdowns, and unknown.
+    /// The identity of each function, if known, and how many calls are shootdowns, and unknown.
     pub(super) fn finish(self) -> (HashMap<u64, Function>, u64, u64) {
         let (mut known, mut identified, mut unknown) = (HashMap::new(), 0, 0);
         for (&address, calls) in &self.calls {

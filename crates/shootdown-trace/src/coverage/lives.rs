@@ -1,4 +1,4 @@
-//! Numbers of tasks, which are used again: which task a number means.
+//! Task numbers are reused: which task a number means.
 
 use crate::{Event, What};
 use std::collections::{HashMap, HashSet};
@@ -22,7 +22,7 @@ pub(super) struct Lives {
 }
 
 impl Lives {
-    /// Takes an event into account; returns the task that begins with it, if one does.
+    /// Processes an event; returns the task that begins with it, if any.
     pub(super) fn add(&mut self, event: &Event<'_>) -> Option<u32> {
         if let What::Switch { from, state, .. } = event.what
             && state.starts_with(['X', 'Z', 'x'])

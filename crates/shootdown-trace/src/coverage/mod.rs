@@ -13,19 +13,20 @@ use processes::Assignment;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// What a recording can tell: a summary for whoever draws conclusions from it.
+/// What a recording can tell: a summary for its readers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Coverage {
-    /// Whether tasks can be told apart by process.
+    /// Whether tasks can be grouped by process.
     pub processes: Processes,
     /// Events that were lost, by CPU. Empty when nothing was lost.
     pub losses: Vec<Loss>,
     /// How often each event that is used occurs: all of [`EVENTS`], in that order; 0 is absent.
     pub events: Vec<EventCount>,
-    /// Calls queued to another CPU whose function has no name in the recording, and that nothing else identifies.
+    /// Calls queued to another CPU whose function has no name in the recording and is not identified otherwise.
     pub unknown_requests: u64,
-    /// Calls without a name that are shootdowns by what follows on the target CPU. The counts of shootdowns have them.
+    /// Calls without a name that are shootdowns by the events that follow on the target CPU. The counts of shootdowns
+    /// include them.
     pub identified_requests: u64,
     /// Flush requests of kernel threads (reclaim, khugepaged, KSM).
     pub kernel_thread_requests: u64,
@@ -41,7 +42,7 @@ pub struct EventCount {
     pub count: u64,
 }
 
-/// Where the processes of a recording's tasks come from. A process stands for an address space.
+/// The source of the processes of a recording's tasks. A process stands for an address space.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "source", rename_all = "snake_case")]
@@ -50,18 +51,18 @@ pub enum Processes {
     Recorded,
     /// Inferred: tasks share an address space if the kernel treats them so.
     Rebuilt(Rebuilt),
-    /// The recording neither has process numbers nor what they could be inferred from.
+    /// The recording has neither process numbers nor events to infer them from.
     #[default]
     Absent,
 }
 
-/// How sure processes are that were inferred.
+/// Confidence of inferred processes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rebuilt {
     /// Tasks that are not kernel threads.
     pub tasks: u64,
-    /// Processes that they were put into.
+    /// Processes that they were grouped into.
     pub processes: u64,
     /// Observations (task switches, answered requests) that these processes explain.
     pub explained: u64,
@@ -130,7 +131,7 @@ impl Coverage {
         self.losses.iter().filter_map(|loss| loss.events).sum()
     }
 
-    /// Why no replay can be made of this recording, with the remedy; `None` when one can.
+    /// Why this recording cannot be replayed, with the remedy; `None` if it can.
     pub fn refusal(&self) -> Option<String> {
         if self.count("tlb_flush") == 0 {
             return Some(format!(
@@ -141,7 +142,7 @@ impl Coverage {
     }
 }
 
-/// How to record what a replay needs.
+/// How to record the data that a replay needs.
 const RECORD: &str = "record with `sudo shootdown record -o trace.parquet -- COMMAND`, or `trace-cmd record -e sched:sched_switch \
     -e tlb:tlb_flush -e csd:csd_queue_cpu`";
 
@@ -150,12 +151,12 @@ const NO_PROCESSES: &str = "the recording has no process numbers, and too little
     for a process; print them with `perf script -F comm,pid,tid,cpu,time,event,trace`, or record them: `echo 1 > \
     /sys/kernel/tracing/options/record-tgid` before tracing, then `cat /sys/kernel/tracing/trace`";
 
-/// Share of lines with a process number from which on a recording has them. Assumed: the kernel forgets some numbers,
-/// never one in ten.
+/// Share of lines with a process number from which a recording counts as having them. Assumed: the kernel omits some
+/// numbers, never one in ten.
 const RECORDED_SHARE: f64 = 0.9;
 
 /// Collects what a recording can tell, event by event. Memory: an entry for each task, and for each pair of tasks that
-/// were seen together.
+/// were observed together.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     counts: [u64; EVENTS.len()],
@@ -165,8 +166,8 @@ pub struct Survey {
     functions: Functions,
 }
 
-/// Completes events by what the whole recording tells: processes that were inferred, functions without a name. It takes
-/// each event of the recording once, in order.
+/// Completes events by facts from the whole recording: inferred processes, functions without a name. It takes each
+/// event of the recording once, in order.
 #[derive(Debug, Clone, Default)]
 pub struct Resolver {
     assignment: Assignment,
@@ -193,14 +194,14 @@ impl Resolver {
         event
     }
 
-    /// What a function without a name is, where that could be told.
+    /// The identity of a function without a name, if known.
     pub fn function(&self, address: u64) -> Option<Function> {
         self.functions.get(&address).copied()
     }
 }
 
 impl Survey {
-    /// Takes an event into account.
+    /// Processes an event.
     pub fn add(&mut self, event: &Event<'_>) {
         self.counts[index_of(&event.what)] += 1;
         if event.task != 0 && !is_kernel_thread(event.name) {
@@ -213,7 +214,7 @@ impl Survey {
         self.functions.add(event);
     }
 
-    /// The recording is over: what it can tell, and what completes its events.
+    /// The recording is over: returns what it can tell, and the resolver that completes its events.
     pub fn finish(self, metadata: &Metadata) -> (Coverage, Resolver) {
         let counted = |(event, &count): (&&str, &u64)| EventCount {
             event: (*event).to_owned(),

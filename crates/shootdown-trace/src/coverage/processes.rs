@@ -1,4 +1,4 @@
-//! Which process each task is of, where the recording does not say: put together from what the kernel was seen to do.
+//! The process of each task, if the recording lacks it: inferred from the kernel's observed behaviour.
 
 use super::evidence::{Evidence, Pair, Seen};
 use super::lives::{Incarnation, Lives};
@@ -6,12 +6,12 @@ use super::{Processes, Rebuilt};
 use crate::Event;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Observations below this share of which the processes explain are no basis for a replay. Assumed; recordings with
+/// A replay requires that the processes explain at least this share of the observations. Assumed; recordings with
 /// process numbers, which are checked against them in the tests, are above 0.99.
 const LEAST_CONFIDENCE: f64 = 0.9;
 
-/// Share of switches that may not continue what is known of their CPU: above it the recording is of some tasks only,
-/// and switches say nothing about spaces. Assumed.
+/// Share of switches that may be inconsistent with the known state of their CPU. Above it the recording covers some
+/// tasks only, and switches are no evidence about spaces. Assumed.
 const MOST_BROKEN: f64 = 0.1;
 
 /// The process of each task in each of its lives.
@@ -26,7 +26,7 @@ impl Assignment {
         self.of.is_empty()
     }
 
-    /// The event with its process, where it has none of its own. Events are taken in their order.
+    /// The event with its process, if it has none of its own. Events are processed in order.
     pub(super) fn resolve<'t>(&mut self, event: Event<'t>) -> Event<'t> {
         let mut event = event;
         self.lives.add(&event);
@@ -63,7 +63,7 @@ impl Groups {
     }
 }
 
-/// Puts the processes together: which task is of which, and how sure that is.
+/// Groups tasks into processes, and returns the confidence.
 pub(super) fn rebuild(evidence: &Evidence) -> (Assignment, Processes) {
     let switches = u64::from(usable_switches(evidence));
     let mut pairs: BTreeMap<Pair, Seen> = BTreeMap::new();
@@ -119,14 +119,13 @@ pub(super) fn rebuild(evidence: &Evidence) -> (Assignment, Processes) {
     (Assignment { of, lives }, Processes::Rebuilt(rebuilt))
 }
 
-/// Whether switches say anything about spaces: all tasks are recorded, and loads are noted.
+/// Whether switches are evidence about spaces: all tasks are recorded, and loads are logged.
 fn usable_switches(evidence: &Evidence) -> bool {
     let all = (evidence.continued + evidence.broken).max(1) as f64;
     evidence.loads > 0 && evidence.broken as f64 / all <= MOST_BROKEN
 }
 
-/// Tasks of the kernel that nothing else shows to be: they never load a space, and come after tasks that do not share
-/// one.
+/// Kernel tasks that are not identified otherwise: they never load a space, and follow tasks that do not share one.
 fn strangers(evidence: &Evidence, pairs: &BTreeMap<Pair, Seen>) -> HashSet<Incarnation> {
     let proven = |of: Incarnation| evidence.users.contains(&of.task) || evidence.known.contains_key(&of);
     let mut groups = Groups::default();

@@ -1,10 +1,10 @@
-//! What a recorded program did, as steps: which CPU ran which thread of which space, who was idle, and which flushes
-//! were asked for.
+//! The steps of a recorded program: which CPU ran which thread of which space, which CPUs were idle, and which flushes
+//! were requested.
 //!
-//! Owns what the recording leaves to be inferred: switches that were not recorded ([`window`](self)), spaces
-//! (`spaces.rs`), and whether a flush frees table pages (`request.rs`). What the kernel *did* with the requests
-//! (requests queued to other CPUs, flushes carried out there and at switches) makes no step: it is withheld and counted
-//! in [`Recorded`], for whoever predicts it. Memory: the live spaces and threads, and the events of [`WINDOW_NS`].
+//! Owns the inferences from the recording: switches that were not recorded ([`window`](self)), spaces (`spaces.rs`),
+//! and whether a flush frees table pages (`request.rs`). The kernel's *handling* of the requests (requests queued to
+//! other CPUs, flushes carried out there and at switches) makes no step: it is withheld and counted in [`Recorded`],
+//! for comparison with predictions. Memory: the live spaces and threads, and the events of [`WINDOW_NS`].
 
 mod recorded;
 mod request;
@@ -22,18 +22,18 @@ use seen::Seen;
 use spaces::Spaces;
 use window::{Item, Kept, Window};
 
-/// One thing that one CPU does.
+/// One step of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Time of the recording's clock, ns; never earlier than that of the step before.
+    /// Time of the recording's clock, ns; never earlier than that of the previous step.
     pub time_ns: u64,
     /// CPU of the recording.
     pub cpu: u32,
-    /// What is done.
+    /// The activity.
     pub action: Action,
 }
 
-/// What a CPU does.
+/// The activity of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Runs a thread of a space from here on.
@@ -42,15 +42,15 @@ pub enum Action {
         space: u32,
         /// The thread.
         task: u32,
-        /// Whether the recording has the switch, with whatever the kernel noted of it; else it was inferred.
+        /// Whether the recording has the switch, with the kernel's log entries for it; else it was inferred.
         recorded: bool,
     },
     /// Runs kernel code only from here on: idle, or a kernel thread.
     Lazy {
-        /// Nothing at all.
+        /// No activity.
         idle: bool,
     },
-    /// The thread that runs asks for a flush of its space.
+    /// The running thread requests a flush of its space.
     Flush {
         /// The space.
         space: u32,
@@ -58,14 +58,14 @@ pub enum Action {
         pages: Option<u32>,
         /// Whether table pages are freed.
         tables: bool,
-        /// First byte, where the recording has the system call.
+        /// First byte, if the recording has the system call.
         address: Option<u64>,
-        /// Why the thread asks.
+        /// The cause of the request.
         cause: Cause,
     },
-    /// A kernel thread (reclaim, khugepaged, KSM) asks for a flush of a space that it does not run in.
+    /// A kernel thread (reclaim, khugepaged, KSM) requests a flush of a space that it does not run in.
     KernelFlush {
-        /// The space: the one that a CPU had loaded which the request went to.
+        /// The space: the one that a target CPU of the request had loaded.
         space: u32,
         /// Pages; `None` for all.
         pages: Option<u32>,
@@ -90,21 +90,21 @@ pub struct Program {
     calls: bool,
 }
 
-/// What is known of one CPU of the recording.
+/// The known state of one CPU of the recording.
 #[derive(Debug, Clone, Default)]
 struct Cpu {
     /// The thread it runs; `None` before anything is known.
     task: Option<u32>,
-    /// What it last said that it does.
+    /// Its last known activity.
     doing: Option<Action>,
-    /// The space that it has loaded, while it runs kernel code too.
+    /// The space that it has loaded, also while it runs kernel code.
     loaded: Option<u32>,
     caller: Caller,
     /// A kernel thread's request that it sends.
     kernel_request: Option<KernelRequest>,
 }
 
-/// A kernel thread's request. The recording does not name its spaces: they are those of the CPUs that it goes to.
+/// A kernel thread's request. The recording does not name its spaces: they are those of its target CPUs.
 #[derive(Debug, Clone)]
 struct KernelRequest {
     pages: i64,
@@ -112,7 +112,7 @@ struct KernelRequest {
 }
 
 impl Program {
-    /// Takes the next event; hands the steps that are certain by now to `sink`.
+    /// Takes the next event; passes the steps that are certain to `sink`.
     pub fn add(&mut self, event: &Event<'_>, sink: &mut impl FnMut(Step)) {
         self.recorded.add(event);
         self.seen.add(event);
@@ -122,7 +122,7 @@ impl Program {
         }
     }
 
-    /// The recording is over: hands out what is left, and what was withheld.
+    /// The recording is over: returns the remaining steps, and the withheld counts.
     pub fn finish(mut self, sink: &mut impl FnMut(Step)) -> Recorded {
         while let Some(kept) = self.window.next(true) {
             self.take(kept, sink);
@@ -224,7 +224,7 @@ impl Program {
         }
     }
 
-    /// A process that borrowed its space has one of its own: where it runs it loads it.
+    /// A process that borrowed its space has one of its own: the CPU on which it runs loads it.
     fn executed(&mut self, process: u32, emit: &mut impl FnMut(u32, Action)) {
         for cpu in 0..self.cpus.len() as u32 {
             let runs = self
@@ -237,7 +237,7 @@ impl Program {
         }
     }
 
-    /// The space of the thread that `cpu` runs, which may have become another since it came.
+    /// The space of the thread that `cpu` runs, which may have changed since the switch.
     fn loads(&mut self, cpu: u32, task: u32, emit: &mut impl FnMut(u32, Action)) -> u32 {
         let process = self.window.process_of(task);
         let space = self.spaces.of(task, process);
@@ -269,7 +269,7 @@ impl Program {
         self.cpu(cpu).doing = None;
     }
 
-    /// A kernel thread's request goes from `cpu` to `target`.
+    /// A kernel thread's request is sent from `cpu` to `target`.
     fn reaches(&mut self, cpu: u32, target: u32, emit: &mut impl FnMut(u32, Action)) {
         let Some(space) = self.cpu(target).loaded else { return };
         let Some(request) = &mut self.cpu(cpu).kernel_request else {
@@ -287,7 +287,7 @@ impl Program {
         emit(cpu, Action::KernelFlush { space, pages });
     }
 
-    /// A flush whose reason says that somebody asked for it.
+    /// A flush whose reason says that it was requested.
     fn asks(&mut self, at: &Kept, pages: i64, reason: Reason, emit: &mut impl FnMut(u32, Action)) {
         let Kept { time_ns, cpu, task, .. } = *at;
         let is_own_part = self.cpu(cpu).caller.is_own_part(task, pages, reason);
@@ -295,8 +295,8 @@ impl Program {
             return;
         }
         if task == 0 || self.window.is_kernel_thread(task) || reason == Reason::Local {
-            // A kernel thread's own request concerns a space that the recording does not name, unless it goes to a CPU
-            // that has one loaded.
+            // A kernel thread's own request concerns a space that the recording does not name, unless it is sent to a
+            // CPU that has one loaded.
             self.spaces.foreign += 1;
             self.cpu(cpu).kernel_request = (reason == Reason::Sent).then_some(KernelRequest {
                 pages,

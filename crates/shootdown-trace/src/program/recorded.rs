@@ -1,4 +1,4 @@
-//! What the kernel did, as recorded: withheld from the steps, to be compared with what a replay does.
+//! The recorded kernel's handling of the requests: withheld from the steps, for comparison with a replay.
 
 use crate::{Event, Function, Reason, What};
 use hdrhistogram::Histogram;
@@ -15,11 +15,11 @@ pub struct Recorded {
     pub last_ns: u64,
     /// One more than the highest CPU seen.
     pub cpus: u32,
-    /// Flushes that were asked for.
+    /// Flushes that were requested.
     pub requests: u64,
-    /// Requests noted as sent, whether or not anybody was told.
+    /// Requests logged as sent, with or without targets.
     pub sent: u64,
-    /// Shootdowns really queued, one per target CPU.
+    /// Shootdowns actually queued, one per target CPU.
     pub queued: u64,
     /// Flushes on another CPU's request.
     pub remote: u64,
@@ -31,9 +31,9 @@ pub struct Recorded {
     pub flushed: u64,
     /// Switches that the recording lacks.
     pub inferred_switches: u64,
-    /// Requests of kernel threads whose spaces are known from the CPUs that they went to. Replayed.
+    /// Requests of kernel threads whose spaces are known from their target CPUs. Replayed.
     pub kernel_requests: u64,
-    /// Requests whose space the recording does not name: those of kernel threads that went to no CPU whose space is
+    /// Requests whose space the recording does not name: those of kernel threads without a target CPU whose space is
     /// known, and those for several spaces.
     pub foreign: u64,
     /// Of the shootdowns queued, those to CPUs on which the recording had not shown the process: it had been there
@@ -62,7 +62,7 @@ impl Times {
         self.0 += ns;
     }
 
-    /// How many.
+    /// Their number.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -102,11 +102,11 @@ impl Recorded {
             } => {
                 self.queued += 1;
                 let waiting = self.waiting(target);
-                // Whoever asks has waited for its request before: that one was answered without a note.
+                // An initiator has waited for its previous request: that one was answered without a log entry.
                 waiting.retain(|&(sender, _)| sender != event.cpu);
                 waiting.push_back((event.cpu, event.time_ns));
             }
-            // Who waits for an answer does not switch: what this CPU has asked was answered without a note.
+            // A CPU that waits for an answer does not switch: this CPU's request was answered without a log entry.
             What::Switch { .. } => {
                 for waiting in &mut self.waiting {
                     waiting.retain(|&(sender, _)| sender != event.cpu);

@@ -5,12 +5,12 @@ use crate::{Call, Reason};
 /// Bytes that one lowest-level table maps.
 const TABLE_SPAN: u64 = 2 << 20;
 
-/// What the thread that a CPU runs is at.
+/// The state of a CPU's running thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Caller {
     /// The request that was sent and whose local part has not been seen: task and pages.
     sent: Option<(u32, i64)>,
-    /// The last memory system call, until the thread asks for a flush of everything or another thread comes.
+    /// The last memory system call, until the thread requests a flush of everything or another thread is switched in.
     call: Option<(u32, Call, u64, u64)>,
 }
 
@@ -20,9 +20,8 @@ impl Caller {
         self.call = Some((task, call, address, length));
     }
 
-    /// Whether a line is the local part of the request that was sent before: the kernel notes first that it tells
-    /// others, then what it does itself, which may be everything (it was behind) or nothing (others' requests had
-    /// brought it up to date).
+    /// Whether a line is the local part of the request that was sent before. The kernel first logs the send, then its
+    /// local flush, which may be everything (it was behind) or nothing (requests of others had brought it up to date).
     pub fn is_own_part(&mut self, task: u32, pages: i64, reason: Reason) -> bool {
         let sent = self.sent.take();
         if reason == Reason::Sent {
@@ -32,12 +31,12 @@ impl Caller {
         sent.is_some_and(|(who, asked)| who == task && (pages == asked || pages <= 0))
     }
 
-    /// Whether the request of so many pages frees table pages, and its address where the recording has it.
+    /// Whether the request of that many pages frees table pages, and its address if the recording has it.
     ///
-    /// The kernel does not note it. A request for few pages is taken not to. One for everything does, unless a system
-    /// call says otherwise: besides those of many pages, it is what forks, new programs and the end of a process ask
-    /// for. Where calls are recorded (`calls`), dropping or unmapping a range frees tables if it spans all that one of
-    /// them maps.
+    /// The kernel does not log it. A request for few pages is assumed not to. One for everything is assumed to, unless
+    /// a system call says otherwise: forks, new programs and the end of a process request it, as do calls of many
+    /// pages. If calls are recorded (`calls`), dropping or unmapping a range frees tables if it spans the whole range
+    /// of one.
     pub fn frees_tables(&mut self, task: u32, pages: i64, calls: bool) -> (bool, Option<u64>) {
         let call = self.call.filter(|(who, ..)| calls && *who == task);
         let Some((_, call, address, length)) = call else {

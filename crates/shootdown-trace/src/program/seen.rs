@@ -1,4 +1,4 @@
-//! On which CPUs the recording shows each process, to count the requests that nobody can foresee.
+//! The CPUs on which the recording shows each process, to count the requests that no replay can predict.
 //!
 //! The kernel keeps a CPU in a space's set after the space has left it. A recording does not say which CPUs were in the
 //! sets when it began: the first requests go to CPUs on which it has never shown the process. Memory: an entry for each

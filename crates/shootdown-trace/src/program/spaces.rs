@@ -1,9 +1,9 @@
-//! Which space each thread is in.
+//! The space of each thread.
 //!
-//! A process is a space, with two exceptions. `exec` gives it a new one. And `vfork`, by which compilers and shells
-//! start others, lets the child run in its parent's space until its own `exec`, with the parent asleep (state `D`): a
-//! process that is first seen while a thread has gone to sleep so is taken to be its child, and to have a space of its
-//! own as soon as it asks for a flush, or the parent runs again.
+//! A process is a space, with two exceptions. `exec` gives it a new one. `vfork`, by which compilers and shells start
+//! other programs, lets the child run in its parent's space until its own `exec`, with the parent asleep (state `D`).
+//! So a process that is first seen while a thread sleeps in that state is taken to be its child. It gets a space of its
+//! own when it requests a flush, or when the parent runs again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,12 +12,12 @@ pub(super) struct Spaces {
     processes: HashMap<u32, Process>,
     /// The process of each live thread.
     threads: HashMap<u32, u32>,
-    /// Threads that sleep in state `D`, in the order in which they went.
+    /// Threads that sleep in state `D`, in the order in which they slept.
     waiting: Vec<u32>,
-    /// Who borrows the space of a thread: the process, by the thread.
+    /// The process that borrows the space of a thread, by the thread.
     lent: HashMap<u32, u32>,
     made: u32,
-    /// Flushes that were asked for.
+    /// Flushes that were requested.
     pub requests: u64,
     /// Of spaces that the recording does not name.
     pub foreign: u64,
@@ -32,7 +32,7 @@ struct Process {
 }
 
 impl Spaces {
-    /// The space of `task` of `process`; both are new if need be.
+    /// The space of `task` of `process`; both are created if missing.
     pub fn of(&mut self, task: u32, process: u32) -> u32 {
         if let Some(entry) = self.processes.get_mut(&process) {
             if entry.threads.insert(task) {
@@ -75,7 +75,7 @@ impl Spaces {
         }
     }
 
-    /// A thread comes: whoever borrowed its space has one of its own by now. Returns that process.
+    /// A thread is switched in: a process that borrowed its space has one of its own by now. Returns that process.
     pub fn comes(&mut self, task: u32) -> Option<u32> {
         self.waiting.retain(|&waiting| waiting != task);
         let borrower = *self.lent.get(&task)?;
@@ -93,7 +93,7 @@ impl Spaces {
         }
     }
 
-    /// A thread asks for a flush: it does not borrow its space any more.
+    /// A thread requests a flush: it no longer borrows its space.
     pub fn settles(&mut self, task: u32) {
         let Some(&process) = self.threads.get(&task) else {
             return;

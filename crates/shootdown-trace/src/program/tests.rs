@@ -1,7 +1,7 @@
 use super::*;
 use crate::text;
 
-/// The steps of a text, one line each, and what was withheld.
+/// The steps of a text, one line each, and the withheld counts.
 fn steps(lines: &str) -> (Vec<String>, Recorded) {
     let (mut program, mut steps) = (Program::default(), Vec::new());
     let mut show = |step: Step| {
@@ -77,7 +77,7 @@ fn what_the_kernel_did_is_withheld_and_counted() {
     assert_eq!(
         steps,
         [
-            // What CPU 1 runs is known from its first line, whatever that notes.
+            // CPU 1's task is known from its first line, whatever event that is.
             "10 1 runs 8 of space 1, inferred",
             "10 0 runs 7 of space 1, inferred",
             "10 0 flushes 4 of space 1",
@@ -91,7 +91,7 @@ fn what_the_kernel_did_is_withheld_and_counted() {
     assert_eq!(recorded.queued_to_flushed.quantile(1.0).unwrap() / 1000, 10);
 }
 
-/// A CPU whose first line says what it runs has run it since the recording began.
+/// A CPU whose first line names its task has run it since the recording began.
 #[test]
 fn a_cpu_runs_what_its_first_line_names_from_the_beginning() {
     let queued = |us, cpu, target| {
@@ -121,7 +121,7 @@ fn a_cpu_runs_what_its_first_line_names_from_the_beginning() {
         ]
     );
     assert_eq!(recorded.inferred_switches, 0, "none is missing");
-    // To CPU 1 when nothing had shown the process there, and to CPU 2.
+    // To CPU 1 when no line had shown the process there, and to CPU 2.
     assert_eq!((recorded.queued, recorded.unseen), (4, 2));
 }
 
@@ -235,7 +235,7 @@ fn memory_is_bounded_by_the_window() {
         Ok(())
     })
     .unwrap();
-    // And one for what each CPU ran at first.
+    // And one for the first task of each CPU.
     assert!(most <= WINDOW_NS as usize / 4_000 + 2 + 2, "{most}");
 }
 
@@ -253,7 +253,7 @@ fn a_kernel_threads_request_is_for_the_spaces_of_the_cpus_that_it_goes_to() {
         queued(31, 1),
         queued(32, 2),
         queued(33, 3),
-        // CPU 4 has never been seen: nothing is known of its space.
+        // CPU 4 has never been seen: its space is unknown.
         flush("kswapd0-50 ( 50)", 0, 40, -1, 4),
         queued(41, 4),
     ];

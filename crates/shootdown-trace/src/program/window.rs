@@ -1,14 +1,13 @@
-//! The events of the last moments, held back until what comes after them has been seen.
+//! The events of the last moments, held back until later events have been seen.
 //!
-//! Three things are only known later: the process of a thread that is switched to before it says anything itself,
-//! whether a task is a kernel thread, and switches that were not recorded. Of those a later line of the same CPU shows
-//! that they were:
-//! it names another task. A CPU that was idle and had been interrupted for a function call in between is taken to have
-//! switched as long after the interrupt as it did, on average, where the recording has both; else the switch is put
-//! directly before the line that shows it.
+//! Three facts are known only later: the process of a thread that is switched in before its first own line, whether a
+//! task is a kernel thread, and switches that were not recorded. A later line of the same CPU reveals such a switch,
+//! because it names another task. A CPU that was idle and was interrupted for a function call in between is assumed to
+//! have switched after the mean delay of recorded switches after such interrupts. Otherwise the switch is put directly
+//! before the line that reveals it.
 //!
-//! What a CPU ran before its first line is known from that line too: the task that it names, or that leaves by it. It
-//! is taken to have run there since the recording began, or since the oldest event that is still held back.
+//! A CPU's task before its first line is known from that line too: the task that it names, or that leaves by it. It is
+//! assumed to have run there since the recording began, or since the oldest event that is still held back.
 
 use crate::coverage::is_kernel_thread;
 use crate::{Call, Event, Function, Reason, What};
@@ -20,7 +19,7 @@ pub const WINDOW_NS: u64 = 50_000_000;
 /// Most events held back, however short a time they take.
 pub const WINDOW_EVENTS: usize = 1 << 16;
 
-/// An event as far as the program is concerned.
+/// An event, reduced to what the program needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kept {
     pub time_ns: u64,
@@ -32,7 +31,7 @@ pub(super) struct Kept {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Item {
-    /// Nothing but that the task runs there.
+    /// Only that the task runs there.
     Line,
     Switch {
         from: u32,
@@ -43,12 +42,12 @@ pub(super) enum Item {
     Inferred {
         to: u32,
     },
-    /// Asked for by the task: reasons local, local part, sent.
+    /// Requested by the task: reasons local, local part, sent.
     Flush {
         pages: i64,
         reason: Reason,
     },
-    /// A kernel thread's request goes to that CPU.
+    /// A kernel thread's request is sent to that CPU.
     Reaches {
         target: u32,
     },
@@ -61,7 +60,7 @@ pub(super) enum Item {
     Exec,
 }
 
-/// What the newest lines say of one CPU.
+/// The latest information about one CPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct Newest {
     task: Option<u32>,
@@ -75,13 +74,13 @@ pub(super) struct Window {
     cpus: Vec<Newest>,
     processes: HashMap<u32, u32>,
     kernel_threads: HashSet<u32>,
-    /// Recorded switches from idle after an interrupt: how many, and the sum of their delays, ns.
+    /// Recorded switches from idle after an interrupt: their number, and the sum of their delays, ns.
     delays: (u64, u64),
     inferred: u64,
 }
 
 impl Window {
-    /// Takes an event in.
+    /// Processes an event.
     pub fn add(&mut self, event: &Event<'_>) {
         if let Some(process) = event
             .process
@@ -116,7 +115,7 @@ impl Window {
         self.events.push_back(kept);
     }
 
-    /// What an event is for the program; `None` when it is withheld.
+    /// The kind of an event for the program; `None` when it is withheld.
     fn item(&mut self, event: &Event<'_>, index: usize, task: u32) -> Option<Item> {
         Some(match event.what {
             What::Switch { from, state, to } => {
@@ -131,9 +130,9 @@ impl Window {
             }
             What::Flush { pages, reason } => match reason {
                 Reason::Local | Reason::LocalSpace | Reason::Sent => Item::Flush { pages, reason },
-                // Withheld, but for what the CPU has run up to then.
+                // Withheld, except for the CPU's task up to then.
                 Reason::Remote | Reason::WrongCpu if self.cpus[index].task.is_none() => Item::Line,
-                // Withheld; and after a switch the line still names the task that left.
+                // Withheld; after a switch the line still names the previous task.
                 Reason::TaskSwitch | Reason::Remote | Reason::WrongCpu => return None,
             },
             What::Queued {
@@ -147,7 +146,7 @@ impl Window {
             }
             What::HandlerEntry => {
                 if task != 0 && self.cpus[index].task.is_some() {
-                    return None; // it may have come for a flush, which is withheld
+                    return None; // it may have been switched in for a flush, which is withheld
                 }
                 if task == 0 {
                     self.cpus[index].woken_ns = Some(event.time_ns);
@@ -170,7 +169,7 @@ impl Window {
         })
     }
 
-    /// Infers the switch before `kept` if there must have been one, and follows the one that it is.
+    /// Infers the switch before `kept` if there must have been one, and applies the one that it is.
     fn notice(&mut self, index: usize, kept: &Kept) {
         let newest = self.cpus[index];
         let runs = match kept.item {
@@ -204,7 +203,7 @@ impl Window {
         }
     }
 
-    /// Notes that the CPU of `first`, its first event, has run `task` up to then.
+    /// Records that the CPU of `first`, its first event, has run `task` up to then.
     fn begins_with(&mut self, task: u32, first: &Kept) {
         for event in self.events.iter_mut().filter(|event| event.cpu == first.cpu) {
             event.task = task;
@@ -216,7 +215,7 @@ impl Window {
         });
     }
 
-    /// The oldest event, once the window is full, or whatever is left when `all` are wanted.
+    /// The oldest event, once the window is full, or any remaining one when `all` are wanted.
     pub fn next(&mut self, all: bool) -> Option<Kept> {
         let (oldest, newest) = (self.events.front()?.time_ns, self.events.back()?.time_ns);
         let full = newest - oldest > WINDOW_NS || self.events.len() > WINDOW_EVENTS;
@@ -232,7 +231,7 @@ impl Window {
         self.kernel_threads.contains(&task)
     }
 
-    /// A task has ended: its number may be used again.
+    /// A task has ended: its number may be reused.
     pub fn forget(&mut self, task: u32) {
         self.processes.remove(&task);
         self.kernel_threads.remove(&task);

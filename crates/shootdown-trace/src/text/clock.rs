@@ -1,18 +1,18 @@
 //! The clock of a recording: no event is earlier than the one before.
 //!
-//! Where a clock starts anew (two recordings in one file, a machine that was started again) its first line is out of
-//! order, and what follows goes on from there.
+//! Where a clock restarts (two recordings in one file, a rebooted machine) its first line counts as out of order, and
+//! later lines continue from there.
 
-/// How far a line must be behind for the clock to have started anew. Assumed: lines of different CPUs that a tool has
-/// merged are off by far less.
+/// How far back a line must be for the clock to have restarted. Assumed: merged lines of different CPUs differ by far
+/// less.
 const RESTART_NS: u64 = 1_000_000_000;
 
-/// When an event was.
+/// The time of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
     /// In order, at this time.
     At(u64),
-    /// At this time, the second line of a clock that has started anew.
+    /// At this time, the second line of a restarted clock.
     Restarted(u64),
     /// Earlier than the line before.
     OutOfOrder,
@@ -24,12 +24,12 @@ pub(super) struct Clock {
     latest_ns: u64,
     /// What is added to the times of the text.
     shift_ns: u64,
-    /// The time of the line before, if that was far behind.
+    /// The time of the previous line, if that was far back.
     behind_ns: Option<u64>,
 }
 
 impl Clock {
-    /// When the event of the next line was, whose own time that is.
+    /// The time of the next line's event, given its printed time.
     pub(super) fn order(&mut self, time_ns: u64) -> When {
         let at = time_ns.saturating_add(self.shift_ns);
         let behind = self.behind_ns.take();
@@ -40,7 +40,7 @@ impl Clock {
         if self.latest_ns - at < RESTART_NS {
             return When::OutOfOrder;
         }
-        // One line may be garbled; two that go on from each other are a clock.
+        // One line may be garbled; two consecutive ones are a clock.
         match behind.filter(|&behind| behind <= time_ns) {
             Some(behind) => {
                 self.shift_ns = self.latest_ns - behind;

@@ -9,11 +9,11 @@ pub(super) enum Fault {
     Unknown,
     /// Earlier than the one before.
     OutOfOrder,
-    /// An event, printed without something that is needed.
+    /// An event, printed without a required field.
     Lacks(Lack),
 }
 
-/// What a line lacks.
+/// The missing field of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Lack {
     /// The CPU.

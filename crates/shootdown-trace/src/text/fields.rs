@@ -1,7 +1,7 @@
 //! The fields of each event that is used, in the forms in which kernels, libtraceevent's plugins (`trace-cmd report`),
 //! `trace-cmd report -R` and `perf script` print them.
 //!
-//! Forms were taken from the print formats in the kernel's `include/trace/events`, and from libtraceevent's
+//! The forms come from the print formats in the kernel's `include/trace/events`, and from libtraceevent's
 //! `plugin_tlb.c` and `plugin_sched_switch.c`.
 
 use super::fault::Fault;
@@ -9,7 +9,7 @@ use crate::{Call, Function, Reason, What};
 
 const BROKEN: Fault = Fault::Damaged("a field is missing or is no number");
 
-/// What an event of that name with those fields says.
+/// The event of that name with those fields.
 pub(super) fn what<'t>(event: &str, fields: &'t str) -> Result<What<'t>, Fault> {
     match event {
         "sched_switch" => switch(fields).ok_or(BROKEN),
@@ -52,7 +52,7 @@ pub(super) fn is_used(event: &str) -> bool {
 
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`; with `-R` the same
 /// without the arrow and with a number for the state; or `a:1 [120] S ==> b:2 [120]` as plugins print it. Names may
-/// hold anything, so numbers are taken from the right.
+/// contain any character, so numbers are parsed from the right.
 fn switch(fields: &str) -> Option<What<'_>> {
     if let Some((before, after)) = fields.rsplit_once(" prev_state=") {
         let from = decimal(before.rsplit_once(" prev_pid=")?.1)?;
@@ -77,8 +77,8 @@ fn switch(fields: &str) -> Option<What<'_>> {
     })
 }
 
-/// The letter of a state that is printed as a number: bits of the kernel's `TASK_REPORT` (`include/linux/sched.h`); the
-/// letter itself else.
+/// The letter of a state that is printed as a number: bits of the kernel's `TASK_REPORT` (`include/linux/sched.h`);
+/// otherwise the letter itself.
 fn state_of(state: &str) -> &str {
     const LETTERS: [&str; 8] = ["S", "D", "T", "t", "X", "Z", "P", "I"];
     let number = match state.strip_prefix("0x") {
@@ -93,7 +93,7 @@ fn state_of(state: &str) -> &str {
 }
 
 /// `pages:-1 reason:remote IPI send (4)`, `pages=-1 reason= (4)` as the plugin prints it, `reason=4 pages=-1` with
-/// `-R`. The number counts; the words differ between kernels, and the plugin does not know all of them.
+/// `-R`. Only the number is used; the words differ between kernels, and the plugin lacks some of them.
 fn flush(fields: &str) -> Option<What<'_>> {
     let after = |key: &str| {
         let after = fields.split_once(key)?.1;
@@ -167,7 +167,7 @@ fn call(event: &str, fields: &str) -> Result<What<'static>, Fault> {
 /// The function of a call to another CPU, by its name.
 fn function(name: Option<&str>) -> Function {
     match name {
-        // Both the remote flush and its forms under other names begin so: flush_tlb_func, flush_tlb_func_remote.
+        // The remote flush has names with this prefix: flush_tlb_func, flush_tlb_func_remote.
         Some(name) if name.starts_with("flush_tlb_") => Function::Shootdown,
         Some(name) => unresolved(name).map_or(Function::Other, Function::Unnamed),
         None => Function::Unnamed(0),

@@ -1,4 +1,4 @@
-//! Forms of single lines, and what is no trace text.
+//! Forms of single lines, and files that are not trace text.
 
 use super::{Error, read};
 use crate::{Event, Function, Reason, What};

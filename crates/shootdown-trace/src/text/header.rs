@@ -1,16 +1,16 @@
-//! Lines that are no events and say something about the recording: headers, losses.
+//! Lines that are not events but describe the recording: headers, losses.
 
 use super::line::Parts;
 use crate::Metadata;
 
-/// Takes in a line that is no event; whether it was one of those known here.
+/// Processes a line that is not an event; returns whether it was recognised.
 pub(super) fn read(text: &str, metadata: &mut Metadata) -> bool {
     if let Some(header) = text.strip_prefix('#') {
         comment(header, metadata);
         return true;
     }
     if let Some(cpus) = text.strip_prefix("cpus=") {
-        // What `trace-cmd report` begins with.
+        // First line of `trace-cmd report`.
         metadata.cpus = cpus.parse().ok();
         return true;
     }
@@ -35,7 +35,7 @@ fn is_stack(text: &str) -> bool {
         || (first.len() >= 6 && first.bytes().all(|byte| byte.is_ascii_hexdigit()) && !line.contains("]: "))
 }
 
-/// What perf says of its own losses: `PERF_RECORD_LOST lost 123`.
+/// Perf's report of its own losses: `PERF_RECORD_LOST lost 123`.
 pub(super) fn perf_loss(parts: &Parts<'_>, metadata: &mut Metadata) -> bool {
     if !parts.event.starts_with("PERF_RECORD_LOST") {
         return false;
@@ -46,7 +46,7 @@ pub(super) fn perf_loss(parts: &Parts<'_>, metadata: &mut Metadata) -> bool {
 }
 
 /// `CPU:1 [LOST 123 EVENTS]` and `CPU:1 [LOST EVENTS]` as tracefs prints them, `CPU:1 [123 EVENTS DROPPED]` as
-/// trace-cmd does: the CPU, and how many where that is said.
+/// trace-cmd does: the CPU, and the number if given.
 fn lost_events(text: &str) -> Option<(Option<u32>, Option<u64>)> {
     let (before, inside) = text.split_once('[')?;
     let cpu = before.rsplit_once("CPU:")?.1;
@@ -58,8 +58,8 @@ fn lost_events(text: &str) -> Option<(Option<u32>, Option<u64>)> {
     Some((cpu.trim().parse().ok(), number))
 }
 
-/// Comment lines: those that our recordings begin with, those of the kernel's own header, those of `perf script
-/// --header`.
+/// Comment lines: those at the start of this program's recordings, those of the kernel's own header, those of `perf
+/// script --header`.
 fn comment(header: &str, metadata: &mut Metadata) {
     let header = header.trim();
     if let Some(command) = header

@@ -1,16 +1,16 @@
-//! What a file is that is no trace text, and the command that makes it one.
+//! Identifies a file that is not trace text, and names the command that converts it.
 
 use super::fault::Lack;
 
 /// The events that a recording needs, as a sentence lists them.
 pub const NEEDED_EVENTS: &str = "sched:sched_switch, tlb:tlb_flush and csd:csd_queue_cpu";
 
-/// What a file is instead of trace text that can be used.
+/// The kind of a file that is not usable trace text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing that is known here.
+    /// An unknown kind.
     Other,
-    /// Nothing.
+    /// An empty file.
     Empty,
     /// Recorded by perf, not printed.
     PerfData,
@@ -20,9 +20,9 @@ pub enum Kind {
     Zip,
     /// A Tar archive.
     Tar,
-    /// Packed by LZ4.
+    /// Compressed by LZ4.
     Lz4,
-    /// A recording of ours.
+    /// A recording of this program.
     Parquet,
     /// A program.
     Elf,
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// What it is, and what to do.
+    /// The kind, and the remedy.
     fn words(self) -> &'static str {
         match self {
             Kind::Other => {
@@ -103,7 +103,7 @@ impl Kind {
         }
     }
 
-    /// The same of trace text that lacks something.
+    /// The same for trace text that lacks a field.
     fn lacks(self) -> &'static str {
         match self {
             Kind::RawTracefs => {
@@ -142,7 +142,7 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// What a file is by its first bytes; `None` when it may be text.
+/// The kind of a file by its first bytes; `None` when it may be text.
 pub(super) fn of_bytes(bytes: &[u8]) -> Option<Kind> {
     const MAGIC: [(&[u8], Kind); 9] = [
         (b"PERFILE2", Kind::PerfData),
@@ -178,7 +178,7 @@ pub(super) fn of_bytes(bytes: &[u8]) -> Option<Kind> {
     })
 }
 
-/// What the text looks like by one of its lines, where that is nothing that is read.
+/// The kind of the text by one of its lines, if that is not readable.
 pub(super) fn of_line(text: &str, number: u64) -> Option<Kind> {
     let line = text.trim_start();
     if number == 1 && (line.starts_with('{') || line.starts_with("[{") || line == "[") {

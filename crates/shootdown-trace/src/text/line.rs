@@ -1,18 +1,18 @@
-//! One line of trace text: task, CPU, time, and which event.
+//! One line of trace text: task, CPU, time, and the event's name.
 //!
 //! * tracefs: `task-123 ( 99) [001] d..2. 5.000001: event: fields`
 //! * `trace-cmd report`: `task-123 [001] 5.000001: event: fields`; of a buffer instance, with `instance:` before it
 //! * `perf script`: `task 99/123 [001] 5.000001: group:event: fields`; name and numbers may be left out
 //! * latency format: `task-123 1d..2. 18235us : event: fields`; `trace-cmd report -l` with the time as above
 //!
-//! The task's name may hold spaces, dashes and brackets; so the CPU in brackets with a time after it is looked for
+//! The task's name may contain spaces, dashes and brackets, so the CPU in brackets with a time after it is searched
 //! first.
 
 use super::fault::{Fault, Lack};
 use super::fields;
 use crate::Event;
 
-/// What a line says of its task. A field that is `None` is not in the line.
+/// The task of a line. A field that is `None` is not in the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Task<'t> {
     pub(super) name: &'t str,
@@ -20,7 +20,7 @@ pub(super) struct Task<'t> {
     pub(super) process: Option<u32>,
 }
 
-/// A line, taken apart.
+/// A parsed line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts<'t> {
     pub(super) task: Task<'t>,
@@ -52,7 +52,7 @@ impl<'t> Parts<'t> {
         })
     }
 
-    /// The event, of the task that the line names or else of `running`, the task that its CPU is known to run.
+    /// The event, of the line's task or else of `running`, the task that its CPU is known to run.
     pub(super) fn event(&self, running: Option<u32>) -> Result<Event<'t>, Fault> {
         Ok(Event {
             time_ns: self.time_ns,
@@ -103,7 +103,7 @@ fn latency(line: &str) -> Option<(&str, u32, &str)> {
     None
 }
 
-/// What a line lacks that could be an event else: `task 123 5.000001: tlb:tlb_flush: ...`, `task 123 [001]
+/// The missing field of a line that is otherwise an event: `task 123 5.000001: tlb:tlb_flush: ...`, `task 123 [001]
 /// tlb:tlb_flush:`.
 fn lacks(line: &str) -> Option<Lack> {
     let is_event = |word: &str| word.strip_suffix(':').is_some_and(|name| fields::is_used(last(name)));
@@ -129,7 +129,7 @@ fn time_first(rest: &str) -> Option<(Option<u64>, &str)> {
     if let Some(ns) = seconds(time) {
         return Some((Some(ns), rest));
     }
-    // `18235us `, with a mark in place of the space where the next event is long in coming.
+    // `18235us `, with a mark in place of the space if the next event is much later.
     if let Some((microseconds, mark)) = time.split_once("us")
         && mark.len() == 1
     {
@@ -180,8 +180,8 @@ fn last(name: &str) -> &str {
     name.rsplit(':').next().unwrap_or(name)
 }
 
-/// Leaves out the name of the buffer instance, or of the file, that `trace-cmd report` puts before a line. It begins at
-/// the line's first column, and the task's name, which is padded to 16 columns and has at most 15, after a blank.
+/// Skips the name of the buffer instance, or of the file, that `trace-cmd report` puts before a line. It begins at the
+/// line's first column, and the task's name, which is padded to 16 columns and has at most 15, after a blank.
 fn without_instance(before: &str) -> &str {
     match before.split_once(": ") {
         Some((instance, rest))
@@ -193,8 +193,8 @@ fn without_instance(before: &str) -> &str {
     }
 }
 
-/// Name and numbers from what stands before the CPU: `name-123`, `name-123 ( 99)`; of perf `name 123`, `name 99/123`,
-/// or numbers alone; `:-1 -1` is a task that perf does not know.
+/// Name and numbers from the text before the CPU: `name-123`, `name-123 ( 99)`; of perf `name 123`, `name 99/123`, or
+/// numbers alone; `:-1 -1` is a task that perf does not know.
 fn task(text: &str) -> Option<Task<'_>> {
     let mut text = text.trim();
     let (mut process, number) = (None, |text: &str| text.parse::<u32>().ok());

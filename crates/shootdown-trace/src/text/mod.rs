@@ -1,8 +1,8 @@
 //! Trace text: the trace file of tracefs, `perf script`, `trace-cmd report`.
 //!
-//! Owns reading line by line, and the count of what cannot be used. One line is in `line.rs`, the fields of each event
-//! in `fields.rs`, headers and losses in `header.rs`; `kind.rs` names what is no trace text, and the command that makes
-//! it one. Damaged and unknown lines are counted and skipped.
+//! Owns reading line by line, and the count of unusable lines. One line is in `line.rs`, the fields of each event in
+//! `fields.rs`, headers and losses in `header.rs`; `kind.rs` names what is no trace text, and the command that makes it
+//! one. Damaged and unknown lines are counted and skipped.
 
 mod clock;
 mod fault;
@@ -19,13 +19,13 @@ use line::Parts;
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
-/// Longest line that is looked at, in bytes. The rest of a longer one is skipped.
+/// Longest line that is parsed, in bytes. The rest of a longer one is skipped.
 const LINE_BYTES: usize = 1 << 16;
 
 /// Names of unused events that are kept; further ones are counted together.
 const UNUSED_NAMES: usize = 64;
 
-/// What further unused events are counted as.
+/// Name under which further unused events are counted.
 const OTHERS: &str = "(others)";
 
 /// Events below which no share of them is judged.
@@ -36,9 +36,9 @@ const FEW_EVENTS: u64 = 32;
 pub enum Error {
     /// Reading failed.
     Io(io::Error),
-    /// It is something else, or printed without what is needed.
+    /// It is another kind of file, or printed without a required field.
     NotARecording(Kind),
-    /// It is trace text without any event that is used. The names of the events that it has, with their counts.
+    /// It is trace text without any used event. The names of its events, with their counts.
     NothingUsable(Vec<(String, u64)>),
     /// The receiver of the events failed.
     Sink(String),
@@ -66,8 +66,8 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Reads a text and hands each event to `sink`; returns what is known about the recording. Memory: one line, and the
-/// task of each CPU.
+/// Reads a text and passes each event to `sink`; returns the recording's metadata. Memory: one line, and the task of
+/// each CPU.
 ///
 /// # Errors
 /// When reading or the sink fails, the text is not a recording, or has no event that is used.
@@ -82,7 +82,7 @@ pub fn read(mut text: impl BufRead, mut sink: impl FnMut(&Event<'_>) -> Result<(
         match read_line(&mut text, &mut line) {
             Ok(0) => break,
             Ok(_) => state.damage.lines += 1,
-            // A packed file that was cut off: what came before counts.
+            // A compressed file that was cut off: the part before counts.
             Err(error) if state.events > 0 && breaks_off(&error) => {
                 state.damage.lines += 1;
                 count(&mut state.damage, Fault::Damaged("the packed file breaks off here"));
@@ -91,7 +91,7 @@ pub fn read(mut text: impl BufRead, mut sink: impl FnMut(&Event<'_>) -> Result<(
             }
             Err(error) => return Err(Error::Io(error)),
         }
-        // The kernel cuts names at 15 bytes, in the middle of a letter if need be.
+        // The kernel cuts names at 15 bytes, possibly in the middle of a letter.
         state.line(&String::from_utf8_lossy(&line), &mut sink)?;
     }
     state.finish()
@@ -115,7 +115,7 @@ fn read_line(text: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     Ok(read)
 }
 
-/// What is known while a text is read.
+/// State of the reader.
 #[derive(Debug, Default)]
 struct Reading {
     metadata: Metadata,
@@ -126,9 +126,9 @@ struct Reading {
     /// The task that each CPU runs, as far as switches tell.
     running: HashMap<u32, u32>,
     unused: HashMap<String, u64>,
-    /// Lines that would be events if they had everything: by what they lack.
+    /// Lines that would be events with all fields: by the missing one.
     lacks: HashMap<Lack, u64>,
-    /// What the text looks like where that is nothing that is read.
+    /// The kind of the text by its lines, if that is not readable.
     kind: Option<Kind>,
     /// Whether it is a page of systrace, and whether the part with the trace has begun.
     page: Option<bool>,
@@ -149,7 +149,7 @@ impl Reading {
             Err(_) if header::read(text, &mut self.metadata) => return Ok(()),
             parsed => parsed,
         };
-        // The last line of a recording that was cut off may still look right.
+        // The last line of a truncated recording may still look valid.
         if !whole {
             count(&mut self.damage, Fault::Damaged("the last line breaks off"));
             return Ok(());
@@ -189,7 +189,7 @@ impl Reading {
         Ok(())
     }
 
-    /// The clock has started anew: said once.
+    /// The clock has restarted: reported once.
     fn restarts(&mut self) {
         const WHAT: &str = "the clock starts anew; what follows is read as going on from the lines before";
         let first = &mut self.damage.first;
@@ -201,7 +201,7 @@ impl Reading {
         }
     }
 
-    /// Follows which task each CPU runs; a switch knows which task it is about.
+    /// Tracks the running task of each CPU; a switch names its own tasks.
     fn follow<'t>(&mut self, event: Event<'t>) -> Event<'t> {
         let mut event = event;
         if let What::Switch { from, to, .. } = event.what {
@@ -276,13 +276,13 @@ impl Reading {
     }
 }
 
-/// Whether a reader says so of data that are cut off or garbled, and not of a device that fails.
+/// Whether an error means truncated or garbled data, and not a failing device.
 fn breaks_off(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
 }
 
-/// Counts what is wrong with the line just read.
+/// Counts the error of the line just read.
 fn count(damage: &mut Damage, fault: Fault) {
     let (number, what) = match fault {
         Fault::Damaged(what) => (&mut damage.damaged, what),

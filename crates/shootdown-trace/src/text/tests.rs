@@ -2,7 +2,7 @@ use super::{Error, read};
 use crate::{Call, Function, Metadata, Reason, What};
 use proptest::prelude::*;
 
-/// How many events a text has, and its metadata.
+/// The number of events of a text, and its metadata.
 fn events(text: &str) -> (usize, Metadata) {
     let mut found = 0;
     let metadata = read(text.as_bytes(), |_| {
@@ -168,7 +168,7 @@ fn what_is_no_recording_is_refused() {
 }
 
 proptest! {
-    /// Whatever is in a file, reading it ends in a count or a refusal, and every line is accounted for.
+    /// Reading any file ends in a count or a refusal, and every line is accounted for.
     #[test]
     fn any_text_is_read_without_a_panic(lines in proptest::collection::vec("[ -~\\t\u{e9}]{0,80}", 0..30), good in 0_usize..3) {
         let mut text = "r-1 ( 1) [000] d..2. 2.0: tlb_flush: pages:1 reason:x (3)\n".repeat(good);
