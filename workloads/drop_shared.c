@@ -1,7 +1,7 @@
-/* drop_shared: each thread has a page that all read. One operation: write its turn to it (fault), drop it, and then look at every
- * other thread's page: while that thread says that it has dropped its page and not written it again, the page must be zero,
- * for the program and for the kernel on its behalf. What tlb_flush1, 2 and 3 check, each thread checks of its own pages only;
- * here a CPU that was not told is caught. */
+/* drop_shared: each thread has a page that all read. One operation: write the turn to it (fault), drop it, and then read
+ * every other thread's page. While that thread reports that it has dropped its page and not written it again, the page
+ * must be zero, for the program and for the kernel on its behalf. tlb_flush1, 2 and 3 check each thread's own pages only;
+ * this program detects a CPU that was not flushed. */
 #include "measured_loop.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define MOST 256
-/* From linux/futex.h, which musl does not bring. */
+/* From linux/futex.h, which musl lacks. */
 #define FUTEX_WAIT_PRIVATE 128
 
 /* Written by its owner only. */
@@ -20,7 +20,7 @@ static struct {
     atomic_ulong dropped; /* how often it has dropped what it wrote */
 } shared[MOST];
 
-/* Reads the page of `other`, if it is dropped and stays so. */
+/* Reads the page of `other`, if it is dropped and stays dropped. */
 static void look(struct worker *worker, unsigned other)
 {
     volatile unsigned *page = atomic_load(&shared[other].page);
@@ -32,7 +32,7 @@ static void look(struct worker *worker, unsigned other)
     if (turn == 0 || !still)
         return;
     expect(worker, found != 0, 0);
-    /* The kernel reads the word: it must not find the old turn, or this thread would sleep for ever. */
+    /* The kernel reads the word: with the old turn this thread would sleep for ever. */
     if (turn % 8 == 0) {
         long slept = syscall(SYS_futex, page, FUTEX_WAIT_PRIVATE, (unsigned)turn, NULL, NULL, 0);
         check(slept != -1 || errno != EAGAIN, "futex");
@@ -48,11 +48,11 @@ static void work(struct worker *worker)
         turn++;
         atomic_store(&shared[worker->index].written, turn);
         page[0] = (unsigned)turn;
-        /* The others have their turn, and read it. */
+        /* The others take their turn, and read it. */
         __builtin_ia32_pause();
         check(madvise((void *)page, PAGE, MADV_DONTNEED), "madvise");
         atomic_store(&shared[worker->index].dropped, turn);
-        /* Twice: what was read before its owner dropped it must not be read again after. */
+        /* Twice: a value read before the owner's drop must not be read again after it. */
         for (int time = 0; time < 2; time++) {
             for (unsigned other = 0; other < worker->count; other++)
                 if (other != worker->index)

@@ -1,7 +1,7 @@
-/* gup: every thread pins eight pages of its own and unpins them, again and again; one operation is one such pin.
+/* gup: every thread repeatedly pins eight pages of its own and unpins them; one operation is one such pin.
  *
- * The pinning call is vmsplice: Linux pins the pages by a walk without locks (get_user_pages_fast) and hangs them into
- * a pipe; splice to /dev/null lets them go without a copy. A kernel that runs this needs pipe, open of /dev/null,
+ * The pinning call is vmsplice: Linux pins the pages by a lockless walk (get_user_pages_fast) and puts them into a pipe;
+ * splice to /dev/null releases them without a copy. A kernel that runs this needs pipe, open of /dev/null,
  * vmsplice and splice. */
 #include "measured_loop.h"
 

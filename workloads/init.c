@@ -1,8 +1,8 @@
-/* The first program of a Linux that is started only to be measured: runs the programs named in /plan and powers off.
+/* init of a Linux that is started only for measurements: runs the programs named in /plan and powers off.
  *
  * Each line of /plan is a program with its arguments. Reports go to the second serial port, one JSON line each: the
- * addresses of the kernel functions named in /symbols; and for each program the shootdown interrupts that came while it
- * ran, and its exit status, after whatever it printed itself. */
+ * addresses of the kernel functions named in /symbols; and for each program, after its own output, the shootdown
+ * interrupts during its run, and its exit status. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static unsigned long interrupts(const char *words)
     return sum;
 }
 
-/* Prints where the kernel has the functions named in /symbols. */
+/* Prints the addresses of the kernel functions named in /symbols. */
 static void symbols(void)
 {
     static char wanted[4096];

@@ -1,5 +1,5 @@
-/* madvise_empty: madvise_spin without the write: the page is never there, so nothing has to be invalidated. What the
- * two differ by is the fault and the invalidation. */
+/* madvise_empty: madvise_spin without the write. The page is never present, so nothing has to be invalidated. The
+ * difference between the two is the fault and the invalidation. */
 #include "measured_loop.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-/* madvise_spin: one thread writes a page and drops it (MADV_DONTNEED), again and again, and counts each; the other
- * threads spin in user code, so that every drop has to interrupt them all. */
+/* madvise_spin: one thread repeatedly writes a page, drops it (MADV_DONTNEED), and counts. The other threads spin in
+ * user code, so every drop has to interrupt them all. */
 #include "measured_loop.h"
 
 #include <sys/mman.h>

@@ -11,14 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Workers at most. */
+/* Most workers. */
 #define MOST 256
-/* Worker 0 looks at the clock once in so many operations: a look is a system call where there is no vDSO. */
+/* Worker 0 reads the clock once in this many operations: without a vDSO each read is a system call. */
 #define LOOK_EVERY 16
-/* The window begins after this share of it has been worked: tables and free lists have settled by then. */
+/* The window begins after this share of its length: tables and free lists have settled by then. */
 #define WARM_UP 0.1
 
-/* No-operations with a number in them: whoever counts instructions from outside recognises them. Nothing else does. */
+/* No-operations with a number in them, as marks for an instruction counter outside the guest. */
 #define WINDOW_BEGINS __asm__ volatile("nopl 0x53644231(%%rax)" ::: "memory")
 #define WINDOW_ENDS __asm__ volatile("nopl 0x53644532(%%rax)" ::: "memory")
 
@@ -27,11 +27,11 @@ static loop *work_of_all;
 static atomic_uint *ready;
 static unsigned count;
 
-/* What was asked for: seconds, or operations of worker 0. */
+/* The requested length: seconds, or operations of worker 0. */
 static double asked_seconds;
 static unsigned long asked_ops;
 
-/* Kept by worker 0 alone. */
+/* Written by worker 0 only. */
 static enum { WARMING, OPEN, CLOSED } window;
 static double started, opened, closed;
 static unsigned long ops_opened, ops_closed;
@@ -97,7 +97,7 @@ bool go_on(struct worker *worker)
 
 bool spin(struct worker *worker)
 {
-    /* Emulators that run all CPUs in one thread go on to the next one here. */
+    /* Emulators that run all CPUs in one thread switch to the next one here. */
     __builtin_ia32_pause();
     return !atomic_load_explicit(&worker->stop, memory_order_relaxed);
 }
@@ -128,7 +128,7 @@ void flush_loop(struct worker *worker, int fd, int flags)
             value = (unsigned char)(value % 255 + 1);
             base[page * PAGE] = value;
             check(madvise((void *)(base + page * PAGE), PAGE, MADV_DONTNEED), "madvise");
-            /* What was written is gone, unless it was written to the file. */
+            /* The written value is gone, unless it was written to the file. */
             expect(worker, base[page * PAGE], shared ? value : 0);
             more = go_on(worker);
         }
@@ -149,7 +149,7 @@ int file(void)
 static void *start(void *argument)
 {
     struct worker *worker = argument;
-    /* None begins before all are there. */
+    /* No worker begins before all exist. */
     atomic_fetch_add(ready, 1);
     while (atomic_load(ready) < count)
         spin(worker);
@@ -187,7 +187,7 @@ static void run_processes(void)
         int status;
         check(waitpid(processes[index], &status, 0) < 0, "waitpid");
         if (!WIFEXITED(status) || WEXITSTATUS(status)) {
-            /* Its operations are missing: no figure is better than a wrong one. */
+            /* Its operations are missing: report no figure. */
             fprintf(stderr, "worker %u ended before its time, status %d\n", index, status);
             _exit(1);
         }
@@ -224,7 +224,7 @@ int measure(const char *name, enum kind kind, loop *work, int argc, char **argv)
     else
         asked_seconds = amount;
 
-    /* One page for what all wait for, then the workers. Only processes need it shared; threads share everything. */
+    /* One page for the common state, then the workers. Only processes need it shared; threads share everything. */
     int sharing = kind == PROCESSES && count > 1 ? MAP_SHARED : MAP_PRIVATE;
     size_t bytes = PAGE + count * sizeof(struct worker);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
-/* misbehave: does one thing that a program must not do, or that a kernel may lack. What should become of it is in
- * `cargo xtask programs`. */
+/* misbehave: does one operation that a program must not do, or that a kernel may lack. `cargo xtask programs` has the
+ * expected result of each. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Mapped nowhere; and the kernel's. */
+/* Unmapped addresses, and one of the kernel. */
 #define NOWHERE ((volatile int *)0xdeadbeef000)
 #define KERNEL ((volatile int *)0xffffffff80200000)
 
@@ -27,7 +27,7 @@ static long long now_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* Whether a wait that nobody ends does so itself, neither too early nor hours late: one for so long, one until then. */
+/* Whether a wait without a waker times out, neither too early nor hours late: one with a relative time, one with an absolute. */
 static int times_out(int operation)
 {
     const long long length = 20000000, begun = now_ns();
@@ -39,7 +39,7 @@ static int times_out(int operation)
     return now_ns() - begun >= length && now_ns() - begun < 100 * length;
 }
 
-/* Sets the flag "nested task", with which the kernel must not return by IRET, and has it run other threads. */
+/* Sets the flag "nested task", with which the kernel must not return by IRET, and lets it run other threads. */
 static void set_nested_task(void)
 {
     pid_t child = fork();
@@ -59,7 +59,7 @@ static void *sleep_for_ever(void *unused)
     return unused;
 }
 
-/* Whether a thread too many is refused, and no more than that. */
+/* Whether one thread above the limit is refused, and no other. */
 static int runs_out_of_threads(void)
 {
     pthread_t thread;
@@ -69,7 +69,7 @@ static int runs_out_of_threads(void)
     return 0;
 }
 
-/* Whether page tables that are unmapped are used again: more of them than there is memory, and the other CPUs idle. */
+/* Whether unmapped page tables are reused: more of them than there is memory, with the other CPUs idle. */
 static int tables_come_back(void)
 {
     const unsigned long span = 2UL << 20, spans = 32, all = 600UL << 20;
@@ -87,7 +87,7 @@ static int tables_come_back(void)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
-    /* A bad pointer in a system call is an error of the call. */
+    /* A bad pointer in a system call makes the call fail. */
     if (write(1, (const void *)NOWHERE, 16) != -1)
         return 1;
     if (!strcmp(what, "read"))
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
         ((void (*)(void))data)();
     if (!strcmp(what, "halt"))
         __asm__ volatile("hlt");
-    if (!strcmp(what, "broadcast")) /* INVLPGB: the kernel's alone */
+    if (!strcmp(what, "broadcast")) /* INVLPGB: privileged */
         __asm__ volatile(".byte 0x0f, 0x01, 0xfe" ::"a"(0), "c"(0), "d"(0));
     if (!strcmp(what, "nested-task"))
         set_nested_task();

@@ -1,5 +1,5 @@
 /* mprotect_all: every worker is a process of its own, which makes a page of its own read-only and writable again, and
- * writes it; one operation is one such pair. Nothing is shared: an interrupt here tells a CPU what it need not know. */
+ * writes it; one operation is one such pair. Nothing is shared: every interrupt here is unnecessary. */
 #include "measured_loop.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-/* tlb_flush3: the loop of tlb_flush2 on 1 MiB of a file of each thread's own, mapped shared: what is read back is what
- * was written. The file is in memory (memfd_create, ftruncate). */
+/* tlb_flush3: the loop of tlb_flush2 on 1 MiB of a file of each thread's own, mapped shared: the written
+ * value is read back. The file is in memory (memfd_create, ftruncate). */
 #include "measured_loop.h"
 
 #include <sys/mman.h>

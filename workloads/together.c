@@ -1,5 +1,5 @@
-/* together: threads that change the same pages, or wait for the same processes, at the same time. Ends with 7 when everything
- * was as it should be. `cargo xtask programs` runs it while the kernel holds the window before each flush open (`linger=`). */
+/* together: threads that change the same pages, or wait for the same processes, at the same time. Ends with 7 on success.
+ * `cargo xtask programs` runs it while the kernel holds the window before each flush open (`linger=`). */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 #define PAGE 4096UL
 #define ROUNDS 100
-/* Delays of the other threads, in PAUSEs: one after the other, since where the window is nobody can say. */
+/* Delays of the other threads, in PAUSEs, tried one after the other because the place of the window is unknown. */
 #define DELAYS 12
 
 /* Written by all, each a word of its own; its pages are shared with children until they are written. */
@@ -34,7 +34,7 @@ static void need(int failed, const char *call)
     exit(1);
 }
 
-/* Stores again and again, and looks whether it is still there. */
+/* Stores repeatedly, and checks that the value is still there. */
 static void *store(void *unused)
 {
     for (unsigned long turn = 1; !atomic_load(&over); turn++) {
@@ -47,7 +47,7 @@ static void *store(void *unused)
     return unused;
 }
 
-/* Stores once in each round: its CPU must not have the page writable any more when the round begins. */
+/* Stores once in each round: when the round begins, its CPU must no longer have the page writable. */
 static void *store_once(void *unused)
 {
     for (unsigned long turn = 1; turn <= ROUNDS; turn++) {
@@ -68,7 +68,7 @@ static void fork_and_wait(void)
     need(waitpid(child, NULL, 0) != child, "waitpid");
 }
 
-/* A page that one thread copies is stored to by another, whose CPU may write the old page until it is told. */
+/* One thread copies a page while another stores to it; the other's CPU may write the old page until it is flushed. */
 static int copies(void)
 {
     pthread_t threads[2];
@@ -104,7 +104,7 @@ static void *drop_too(void *unused)
     return unused;
 }
 
-/* A thread that drops a page which another is just dropping must not see it afterwards either. */
+/* A thread that drops a page while another thread drops it must not see it afterwards either. */
 static int drops(void)
 {
     pthread_t other;
@@ -123,7 +123,7 @@ static int drops(void)
     return stale != 0;
 }
 
-/* Forks a child that lives for so many PAUSEs, and waits for it. */
+/* Forks a child that runs for that many PAUSEs, and waits for it. */
 static void *wait_for_own(void *life)
 {
     pid_t child = fork();
@@ -137,7 +137,7 @@ static void *wait_for_own(void *life)
     return NULL;
 }
 
-/* Each of two threads waits for a child of its own; the one that waits first for the one that ends last, and the other way. */
+/* Each of two threads waits for its own child: the first waiter for the child that ends last, and the reverse. */
 static int waiters(void)
 {
     for (unsigned long turn = 0; turn < ROUNDS; turn++) {

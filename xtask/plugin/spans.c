@@ -1,18 +1,18 @@
 /* A QEMU plugin that counts executed instructions between known points of a guest, per CPU.
  *
  * Arguments:
- *   span=NAME:call:ADDRESS        from the entry of a function until the instruction behind the call that entered it
+ *   span=NAME:call:ADDRESS        from the entry of a function until the instruction after the call that entered it
  *   span=NAME:interrupt:ADDRESS   from the entry of a handler until the iretq that leaves it
  *   out=FILE                      where the counts go
- * with as many spans as fit. Addresses are hexadecimal. Only what begins in a window counts: a program opens and closes
- * windows by two no-operations with a number in them (workloads/measured_loop.c).
+ * with as many spans as fit. Addresses are hexadecimal. Only spans that begin in a window count: a program opens and
+ * closes windows by two no-operations with a number in them (workloads/measured_loop.c).
  *
- * At its end each window becomes one JSON line: all instructions of each CPU, and of each span on each CPU how often it
- * ran and its counts. Two things are taken out of a span: handlers that have a span of their own, when they interrupt
- * it; and waiting, which is given apart: what is executed between two executions of the same PAUSE, with no other PAUSE
- * and no other end of a span between them, is one turn of a loop that waits.
+ * At its end each window becomes one JSON line: all instructions of each CPU, and for each span on each CPU the number of
+ * runs and its counts. Two parts are subtracted from a span: handlers with a span of their own that interrupt it, and
+ * waiting, which is reported separately. The instructions between two executions of the same PAUSE, with no other PAUSE
+ * and no other end of a span between them, are one iteration of a wait loop.
  *
- * For emulation with one thread (thread=single, so with -icount too): nothing here is locked. */
+ * For emulation with one thread (thread=single, which -icount implies): there are no locks. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,21 +57,21 @@ static struct span spans[SPANS];
 static unsigned span_count;
 static FILE *out;
 
-/* A span that a CPU is in. */
+/* An open span of a CPU. */
 struct open {
     bool is;
     uint64_t back; /* where it ends, for a call */
     uint64_t from, waited, handled;
 };
 
-/* What has been counted of one span on one CPU in this window. */
+/* The counts of one span on one CPU in this window. */
 struct tally {
     uint64_t times, sum, waited;
     uint32_t *kept;
 };
 
 static struct cpu {
-    uint64_t executed, waited; /* all, and of those in loops that wait */
+    uint64_t executed, waited; /* all, and of those in wait loops */
     uint64_t handled;          /* of those in handlers that are spans */
     uint64_t pc, size; /* of the instruction before */
     uint64_t pause, paused_at;
@@ -135,7 +135,7 @@ static void end_window(void)
     fflush(out);
 }
 
-/* Takes down a span that ends now; `executed` instructions are behind it. */
+/* Records a span that ends now, after `executed` instructions. */
 static void close_span(struct cpu *cpu, unsigned s)
 {
     struct open *open = &cpu->open[s];
@@ -193,7 +193,7 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
     }
 }
 
-/* One callback for each kind; the rest is packed into the word that the interface hands over. The address of an x86-64
+/* One callback for each kind; the rest is packed into the interface's user word. The address of an x86-64
  * instruction needs 48 bits and its sign, its size 4 bits. */
 #define STEP(name, kind) \
     static void name(unsigned index, void *packed) \
