@@ -165,7 +165,7 @@ fn waiters_sleep(ran: &Ran) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} interrupts for {} operations of {}: who waits for the address-space lock is to sleep",
+        "{} interrupts for {} operations of {}: waiters for the address-space lock must sleep",
         ran.shootdown_interrupts, ran.ops_with_warm_up, ran.workload
     ))
 }

@@ -171,7 +171,7 @@ fn the_runs_of_a_sweep() {
     // The journal begins, and then has no space for the run.
     let (_, stderr) = with_room_for(1, &sweep, "s.csv", "ipi");
     assert!(
-        stderr.contains("s.csv.journal: ") && stderr.contains("runs go on"),
+        stderr.contains("s.csv.journal: ") && stderr.contains("runs continue"),
         "{stderr}"
     );
 }

@@ -131,7 +131,7 @@ fn ctrl_c_leaves_the_journal_and_says_how_to_go_on() {
     assert_eq!(output.status.code(), Some(130));
     let told = text(&output.stderr);
     assert!(
-        told.contains("of 40 runs finished, in s.csv.journal; repeat the command to go on"),
+        told.contains("of 40 runs finished, in s.csv.journal; repeat the command to resume"),
         "{told}"
     );
     assert_eq!(names(folder.path()), ["s.csv.journal"]);

@@ -225,7 +225,7 @@ fn mistakes_name_the_place_and_the_remedy() {
         (vec![workload.as_str(), "--lru-drain"], "leave it out"),
         (
             vec![workload.as_str(), "--metric", "rate"],
-            "--metric rate: the rate of a recording is its own, whatever the design; use --metric time",
+            "--metric rate: the rate of a recording is the same under every design; use --metric time",
         ),
         (vec![workload.as_str(), "--virtual-ms", "0"], "above 0"),
         (vec![workload.as_str(), "--set", "workload.gup.pages=2"], "workload"),

@@ -52,7 +52,7 @@ impl Arguments {
         for Argument { class, why, mutants } in file.argument {
             for name in mutants {
                 if !known.contains(&name) {
-                    wrong.push(format!("no such mutation (any more): {name}"));
+                    wrong.push(format!("no such mutation: {name}"));
                 }
                 if arguments.insert(name.clone(), (class, why.clone())).is_some() {
                     wrong.push(format!("argued twice: {name}"));

@@ -7,11 +7,11 @@ use clap::Args;
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Try every order of what can happen in small races of two or three CPUs, on the real engine: which CPU goes \
-    on, when a store becomes visible, what a load still finds, when an interrupt arrives, what a processor caches \
-    speculatively, with the memory of x86, Arm or RISC-V. Prints how many states there are, and the first run that \
-    breaks a rule, step by step. `none` is the control: it \
-    must break one. Exit status 1 when another design does, or `none` does not.",
+    long_about = "Explore every order of steps in small races of two or three CPUs, on the real engine: which CPU runs \
+    next, when a store becomes visible, which old value a load returns, when an interrupt arrives, what a processor \
+    caches speculatively, with the memory model of x86, Arm or RISC-V. Prints the number of states, and the first run \
+    that breaks a rule, step by step. `none` is the negative control: it must break one. Exit status 1 when another \
+    design does, or `none` does not.",
     after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, departed, lazy, kernel, tables, lazy-tables, end, \
     batch, hotplug, off, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk, \
     deferral, deferral-lazy, ticks-stop, ticks-resume; of three: \

@@ -118,7 +118,7 @@ pub struct CompareArgs {
 #[command(
     after_help = "VALUES is a list of values and of ranges LOW..HIGH[:log|:lin][:N], both ends included; the word `range` \
     stands for the range that the machine model states for the parameter, `assumed=range` for that of every assumed one.\n\
-    Finished runs are kept in FILE.journal until FILE is complete: repeat an interrupted command and it goes on.\n\n\
+    Finished runs are kept in FILE.journal until FILE is complete: repeat an interrupted command to resume it.\n\n\
     Examples:\n  \
     shootdown sweep tlb_flush2 --designs ipi,adaptive --threads 2,16,all --set costs.ipi_send=200..4000:log:8 -o s.csv\n  \
     shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --threads 16 -o ends.parquet\n  \
@@ -246,7 +246,7 @@ pub struct ScoreboardArgs {
 /// Arguments of `walkers`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    shootdown walkers                          frees of a process that nobody walks (two minutes)\n  \
+    shootdown walkers                          frees of a process without walks (two minutes)\n  \
     shootdown walkers --shared --html w.html   of the process that is walked, with plots\n  \
     shootdown walkers --frees 0,1000,30000     fewer rates\n  \
     shootdown walkers --json | jq '.runs[] | select(.share_of_best < 0.98)'")]

@@ -9,13 +9,13 @@ use super::whole_number;
 /// Arguments of `record`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Needs the rights to trace: run it with sudo. It records in a trace instance of its own, which is removed at the end, on \
-    Ctrl-C, and, should the recorder be killed, by the next start. A command is recorded with all that it starts, and \
-    runs with the same rights as shootdown: `sudo -u` gives them up again. Under sudo the file is made yours.\n\n\
+    after_help = "Needs the rights to trace: run it with sudo. It records in its own trace instance, which is removed at the end, on Ctrl-C, \
+    and, if the recorder was killed, by the next start. A command is recorded with its child processes, and runs with \
+    the rights of shootdown: `sudo -u` drops them. Under sudo the calling user owns the file.\n\n\
     Examples:\n  \
     sudo shootdown record -o make.parquet -- sudo -u $USER make -j8\n  \
     sudo shootdown record --system -- make -j8              the whole system meanwhile\n  \
-    sudo shootdown record --pid 4711 --seconds 10           a process that runs already\n  \
+    sudo shootdown record --pid 4711 --seconds 10           a running process\n  \
     sudo shootdown record --seconds 60                      the whole system, for a minute\n  \
     sudo shootdown record                                   the whole system, until Ctrl-C"
 )]
@@ -101,9 +101,9 @@ pub struct MeasureArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Measures the workloads of `shootdown host` and single costs (system call, line transfer, refill, local flush), takes \
-    the shape of the machine from sysfs, fits what cannot be measured alone, and simulates every row with the result. What \
-    is neither measured nor fitted stays as in the built-in model that is nearest, marked assumed. A busy machine is refused: rates would \
-    be too low, and costs too high.\n\n\
+    the topology of the machine from sysfs, fits the numbers that cannot be measured alone, and simulates every row with the \
+    result. Other numbers are those of the nearest built-in model, marked assumed. A busy machine is refused: rates would be \
+    too low, and costs too high.\n\n\
     Examples:\n  \
     shootdown calibrate -o machines/mine.toml\n  \
     shootdown compare tlb_flush2 --on ./machines/mine.toml --designs ipi,adaptive\n  \

@@ -20,8 +20,8 @@ pub enum Accel {
 #[command(
     after_help = "Builds kernel/ of the checkout and runs it once for each design and thread count. With `--accel tcg` instructions are \
     counted and runs are deterministic: the same seed and --icount print the same. Emulated CPUs then take turns, so rates are \
-    those of the guest's clock and no machine's; interrupts and instructions per operation are exact. A processor without INVLPGB \
-    has it emulated by interrupts, in the handler of invalid opcodes, and the output says so.\n\n\
+    those of the guest's clock, not of a real machine; interrupts and instructions per operation are exact. On a processor \
+    without INVLPGB the kernel emulates it by IPIs, in its invalid-opcode handler, and the output says so.\n\n\
     Examples:\n  \
     shootdown qemu --workload tlb_flush2 --designs ipi,broadcast,adaptive --cpus 4\n  \
     shootdown qemu --workload torture --designs ipi,adaptive --seed 7       random changes, every access checked\n  \

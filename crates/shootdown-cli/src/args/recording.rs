@@ -9,7 +9,7 @@ use super::whole_number;
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Reads the text of a tracefs trace file, of `perf script` or of `trace-cmd report`, plain or packed (gzip, xz, \
+    after_help = "Reads the text of a tracefs trace file, of `perf script` or of `trace-cmd report`, plain or compressed (gzip, xz, \
     Zstandard, bzip2), in every form that these print with CPU and time. Damaged and unknown lines are counted, reported and skipped. The Parquet file has a row per event and its metadata inside.\n\n\
     Examples:\n  \
     shootdown import cc_make_j2.txt.gz                      writes cc_make_j2.parquet\n  \
@@ -61,8 +61,8 @@ impl VictimsBy {
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Threads run, sleep and ask for flushes as recorded; the engine decides how each flush is carried out.\n\
-    How the program is put on the machine, --scale:\n  \
+    after_help = "Threads run, sleep and request flushes as recorded; the engine decides how each flush is carried out.\n\
+    How the program is scaled to the machine, --scale:\n  \
     N          N copies, each on as many CPUs as the recording had, with address spaces of their own; they begin up to \
     10 ms apart, so that they do not run in step\n  \
     threads:N  every thread N times in the same address space: the program with N times its threads\n  \

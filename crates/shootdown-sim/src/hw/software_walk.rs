@@ -158,7 +158,7 @@ impl Hw {
         }
         if let Some((by, at)) = self.software.freed.get(&link.frame) {
             lines.push(format!(
-                "freed:     table page {} by CPU {by} at {at}, while the walk was under way",
+                "freed:     table page {} by CPU {by} at {at}, during the walk",
                 link.frame
             ));
         }

@@ -43,7 +43,7 @@ const PAGE_NS: Parameter = Parameter {
     least: 0.0,
     most: 100_000.0,
     whole: false,
-    about: "work on each page besides walking and counting, ns (fitted: E5 without tracking)",
+    about: "work on each page in addition to walking and counting, ns (fitted: E5 without tracking)",
 };
 
 const FREES_PER_S: Parameter = Parameter {
@@ -70,7 +70,7 @@ const OWN_SPACE: Parameter = Parameter {
     least: 0.0,
     most: 1.0,
     whole: true,
-    about: "1: freeing threads free tables of a process of their own, which nobody walks; 0: of the one that is walked",
+    about: "1: freeing threads free tables of their own process, which has no walks; 0: of the one that is walked",
 };
 
 const TABLES_PER_FREE: Parameter = Parameter {

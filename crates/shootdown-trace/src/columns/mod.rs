@@ -63,7 +63,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Parquet(error) => write!(f, "{error}"),
-            Error::Damaged(error) => write!(f, "damaged: {error}; record or import it anew"),
+            Error::Damaged(error) => write!(f, "damaged: {error}; record or import it again"),
             Error::NotARecording(what) => write!(f, "not a recording: {what}; make one with `shootdown import`"),
         }
     }

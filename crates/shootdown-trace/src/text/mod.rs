@@ -191,7 +191,7 @@ impl Reading {
 
     /// The clock has restarted: reported once.
     fn restarts(&mut self) {
-        const WHAT: &str = "the clock starts anew; what follows is read as going on from the lines before";
+        const WHAT: &str = "the clock restarts; later lines are read as a continuation";
         let first = &mut self.damage.first;
         if first.iter().all(|damage| damage.what != WHAT) {
             first.push(FirstDamage {

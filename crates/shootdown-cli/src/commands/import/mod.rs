@@ -93,7 +93,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let destination = Destination::apart_from("-o", &path, Kind::Recording, &[&args.file])?;
     if path.extension().is_none_or(|ending| ending != "parquet") {
         output::note(&format!(
-            "-o {}: is written as Parquet, whatever its name",
+            "-o {}: is written as Parquet, regardless of its name",
             path.display()
         ));
     }

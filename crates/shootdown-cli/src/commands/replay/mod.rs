@@ -43,9 +43,9 @@ use row::{Prediction, Row};
 const AS_RECORDED: [&str; 2] = ["ipi-trim", "ipi"];
 
 /// Where predicted and recorded differ although the engine handles requests as the kernel does.
-const DIFFERENCES: &str = "What the recording does not say, and is inferred: which flushes free table pages (forks, new programs \
-    and ends of processes are told by their flushing everything), where a child of vfork gets its own space, when a CPU whose switch \
-    out of idle is missing made it, and what CPUs had loaded before the first line. The kernel's own space takes a tag there, \
+const DIFFERENCES: &str = "Inferred, because the recording lacks it: which flushes free table pages (forks, new programs and ends of \
+    processes are identified by a flush of everything), where a child of vfork gets its own space, the time of a missing switch \
+    out of idle, and the spaces that CPUs had loaded before the first line. The kernel's own space takes a tag there, \
     and none here.";
 
 /// A recorded program under several designs, on a simulated machine. Times are virtual.
@@ -410,7 +410,7 @@ fn notes(recording: &Recording, predicts: bool) -> Vec<String> {
     }
     if predicts && recording.metadata.one_program {
         notes.push(
-            "Only one program was recorded: what became of requests, and of switches, at CPUs that ran others is not in the recording. \
+            "Only one program was recorded: the handling of requests, and switches, on CPUs that ran other programs are not in the recording. \
              `record --system` has it."
                 .to_string(),
         );

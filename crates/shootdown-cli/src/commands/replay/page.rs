@@ -238,7 +238,7 @@ fn timeline(design: &str, mut spans: Vec<Span>, (end, is_cut): (f64, bool)) -> S
     let lanes: Vec<String> = lanes.iter().map(ToString::to_string).collect();
     let cut = match is_cut {
         true => format!(
-            " Every design is shown up to {}: a page can draw no more.",
+            " Every design is shown up to {}, the limit of a page.",
             number::time(end)
         ),
         false => String::new(),

@@ -114,7 +114,7 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
         if let Some(Err(why)) = state.0.as_mut().map(|journal| journal.append(point, &cells)) {
             state.0 = None;
             output::note(&format!(
-                "{why}; runs go on, but are not kept if this sweep is interrupted"
+                "{why}; runs continue, but are not kept if this sweep is interrupted"
             ));
         }
         state.1.insert(point, cells);
@@ -125,11 +125,11 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
     let (journal, _) = state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let suspended = |done: usize| match &output {
         Some(output) => Failure::Suspended(format!(
-            "{done} of {} finished, in {}; repeat the command to go on",
+            "{done} of {} finished, in {}; repeat the command to resume",
             number::counted(share.len(), "run"),
             Journal::beside(output.destination.path()).display()
         )),
-        None => Failure::Suspended("runs abandoned; with -o FILE a sweep can go on where it was".to_string()),
+        None => Failure::Suspended("runs abandoned; with -o FILE a sweep can be resumed".to_string()),
     };
     let missing = match outcome {
         Err(Failure::Interrupted) if finished.is_empty() => return Err(suspended(0)),

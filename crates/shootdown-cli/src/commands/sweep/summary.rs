@@ -173,7 +173,7 @@ impl Summary {
             if self.rates.is_some() {
                 text.push('\n');
             }
-            text.push_str("Each design over the best of the others (medians), and who is best at how many points\n");
+            text.push_str("Each design over the best of the others (medians), and at how many points each is best\n");
             text.push_str(&tables.draw(grid));
         }
         if let Some(grid) = self.ends.as_ref().filter(|grid| !grid.groups.is_empty()) {

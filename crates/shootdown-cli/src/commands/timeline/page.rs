@@ -66,7 +66,7 @@ pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> 
     let body = format!(
         "<pre class=\"command\">{}</pre>\n\
          <div class=\"verdict\">\n{sentences}</div>\n<ul class=\"legend\">{legend}</ul>\n\
-         <figure>{}<figcaption>Virtual time since the flush began, on the simulated machine: the requester, its targets in the order of their answers, CPUs that were left alone because they were lazy{}. What was under way when the record began is drawn from there.</figcaption></figure>\n\
+         <figure>{}<figcaption>Virtual time since the flush began, on the simulated machine: the requester, its targets in the order of their answers, CPUs that were skipped in lazy TLB mode{}. Activities in progress when the record began are drawn from there.</figcaption></figure>\n\
          {}{}{}<p class=\"soft\">Shootdown {}.</p>\n",
         escape(command),
         drawing(view, &shown),
@@ -155,7 +155,7 @@ fn answers(view: &View) -> String {
         })
         .collect();
     format!(
-        "<h2>Who answered when</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">CPU</th>{header}<th class=\"word\">what it did</th></tr></thead>\n\
+        "<h2>Answers</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">CPU</th>{header}<th class=\"word\">what it did</th></tr></thead>\n\
          <tbody>{rows}</tbody>\n</table></div>\n{unasked}"
     )
 }

@@ -233,7 +233,7 @@ impl Findings {
         let whose = if self.shared {
             "the process that is walked"
         } else {
-            "a process that nobody walks"
+            "a process without walks"
         };
         format!(
             "gup on {}: {PINNING} threads pin pages by lockless walks, {FREEING} free table pages of {whose}",

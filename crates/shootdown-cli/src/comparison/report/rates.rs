@@ -82,7 +82,7 @@ pub(super) fn limit(comparison: &Comparison) -> String {
         }),
         catalog::IDEAL_DESIGN,
         if above {
-            " More than 1 can come of locks: threads that flush slowly contend less for them."
+            " More than 1 can be an effect of locks: threads that flush slowly contend less for them."
         } else {
             ""
         }

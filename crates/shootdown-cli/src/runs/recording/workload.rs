@@ -50,11 +50,11 @@ impl Recorded {
             return refuse("--lru-drain: a recording says nothing of the LRU; leave it out");
         }
         if args.metric == Some(Metric::Rate) {
-            return refuse("--metric rate: the rate of a recording is its own, whatever the design; use --metric time");
+            return refuse("--metric rate: the rate of a recording is the same under every design; use --metric time");
         }
         let recording = Recording::open(file, || stop.load(Ordering::Relaxed))?;
         if recording.recorded.requests == 0 {
-            return refuse("nobody asks for a flush in this recording: there is nothing to compare");
+            return refuse("this recording has no flush requests: there is nothing to compare");
         }
         let models = limits::models_of(recording.cpus())?;
         Ok(Recorded { recording, models })
