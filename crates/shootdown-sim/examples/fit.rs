@@ -1,5 +1,5 @@
-//! Fits the four fitted parameters of `milan-72`, each on one published figure, under each hypothesis about what sets
-//! the ceiling of `broadcast`, and prints the parameters, the errors on every published row, and where the curves peak.
+//! Fits the four fitted parameters of `milan-72`, each on one published figure, under each hypothesis about the limit
+//! of `broadcast`. Prints the parameters, the errors on every published row, and the peaks of the curves.
 //! `docs/src/machines/priors.md` says which hypothesis was chosen, and why.
 //!
 //! ```text

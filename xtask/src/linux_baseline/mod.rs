@@ -1,8 +1,8 @@
 //! `cargo xtask linux-baseline`: the programs of `workloads/` on Debian's own kernel, in QEMU.
 //!
 //! Two boots. In the first the virtual CPUs run in parallel, and rates and interrupts are measured. In the second they
-//! take turns by a count of instructions (`-icount`), so that everything is reproducible to the last instruction, and a
-//! plugin counts the instructions of a shootdown. docs/src/evidence/linux-baseline.md says what is counted and why.
+//! take turns by a count of instructions (`-icount`), which makes runs reproducible to the last instruction. A plugin
+//! counts the instructions of a shootdown. docs/src/evidence/linux-baseline.md says what is counted and why.
 
 pub mod boot;
 pub mod guest;

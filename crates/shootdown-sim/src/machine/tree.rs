@@ -1,7 +1,7 @@
 //! A winner tree over the CPUs' wake-up keys: the next CPU in O(1), a changed key in O(log n).
 //!
-//! A key is a time with the CPU's number, mixed by the seed, in the low bits, so that ties are broken the same way for
-//! the same seed and differently for another. Independent of the CPUs' activities.
+//! A key is a time with the CPU's number, mixed by the seed, in the low bits. So the same seed breaks ties the same
+//! way, and another seed differently. Independent of the CPUs' activities.
 
 use super::cpu::NEVER;
 use std::cell::Cell;

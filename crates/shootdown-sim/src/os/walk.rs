@@ -1,8 +1,8 @@
 //! Lockless walks of the simulated kernel (GUP-fast in shape), and the freeing of table pages that they could hold.
 //!
-//! A walk reads the tables level by level through charged loads, takes a reference on the page that the leaf names,
-//! reads the leaf again, and drops the reference if the leaf has changed. Each page's reference count has its own line.
-//! The lifetime of a pinned page is not simulated, so callers must not rely on its contents after the walk.
+//! A walk reads the tables level by level through charged loads, and takes a reference on the page that the leaf names.
+//! It then reads the leaf again, and drops the reference if the leaf has changed. Each page's reference count has its
+//! own line. The lifetime of a pinned page is not simulated, so callers must not rely on its contents after the walk.
 
 use super::System;
 use super::category::{self, Category};

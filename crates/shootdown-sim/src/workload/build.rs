@@ -9,8 +9,8 @@
 //! time 7,204 flushes of the own space (90.4 % of one page, 2.4 % of everything), 1,128 switches, 86 migrations. Of the
 //! flushes 88.2 % were for spaces that had run on one CPU only, 11.5 % had another CPU in the space's set, and 0.7 %
 //! interrupted one. [`DRIVER`], [`COMPILER`] and [`ASSEMBLER`] hold its figures per process. Of the migrations 93 were
-//! of jobs: 44 of a compiler and 4 of an assembler while they ran, and 45 of a driver, when it was woken by its last
-//! child, with no flush left to do; the others were of `make` and of kernel threads.
+//! of jobs: 44 of a compiler and 4 of an assembler while they ran. The other 45 were of a driver, when it was woken by
+//! its last child, with no flush left to do. The rest were of `make` and of kernel threads.
 //!
 //! A trace of flushes does not say what caused an event. The causes are inferred from size and place: two flushes at
 //! exec (the page with the arguments is moved and its table freed), single pages copied on write in a private file

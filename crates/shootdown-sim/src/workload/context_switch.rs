@@ -1,7 +1,7 @@
 //! `context_switch`: every CPU alternates between a thread of one process, the idle loop or a kernel thread (lazy TLB
 //! mode), and occasionally a thread of a second process. In one of many stretches of user code each drops a page of the
-//! process that the others have loaded, so that flushes arrive while they are in lazy TLB mode. One operation is one
-//! switch to user code.
+//! process that the others have loaded. So flushes arrive while they are in lazy TLB mode. One operation is one switch
+//! to user code.
 //!
 //! Every CPU drops in proportion to its operations, so an operation costs the same number of flushes, and of faults
 //! after them, under every design. Drops at a fixed rate by a few CPUs would not do: a design with slow flushes would

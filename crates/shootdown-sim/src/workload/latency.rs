@@ -1,7 +1,7 @@
 //! `latency`: a mixed load for latency distributions. A quarter of the threads, at least one, write and drop pages of
 //! their own and count each drop; the others spin in user code. Occasionally a spinning thread's CPU keeps interrupts
-//! off for long, as firmware, a hypervisor or a debug console does, and initiators that wait for its answer wait as
-//! long. Occasionally a spinning thread keeps preemption off for a while, as other parts of a kernel do.
+//! off for long, as firmware, a hypervisor or a debug console does. Initiators that wait for its answer wait as long.
+//! Occasionally a spinning thread keeps preemption off for a while, as other parts of a kernel do.
 //!
 //! On each CPU a bystander with real-time priority sleeps for a random time and wakes up. Its wake-up delay is the
 //! figure that matters to real-time kernels.

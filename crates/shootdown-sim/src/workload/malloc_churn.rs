@@ -1,12 +1,11 @@
 //! `malloc_churn` (E11): the loop of `ebizzy -M`. Each thread allocates a chunk, copies another one to it, searches it
 //! and frees it; one operation is all of that.
 //!
-//! `-M` keeps `malloc` from using `mmap`: the chunk comes from the heap of the thread's own arena, whose pages are
-//! mapped by faults as they are written, and freeing it returns the top of the heap by `MADV_DONTNEED`. Defaults are
-//! those of ebizzy 0.3 (chunks of 65,536 words of 8 bytes, all copied) and of glibc (`heap_trim` keeps `M_TOP_PAD`, 128
-//! KiB, of the top): of 128 pages 32 stay mapped and 96 are dropped in one call. Each heap begins at a multiple of 64
-//! MiB, so that no two share a page table. ebizzy has twice as many threads as there are CPUs; here the number is
-//! given.
+//! `-M` keeps `malloc` from using `mmap`: the chunk comes from the heap of the thread's own arena. Its pages are mapped
+//! by faults as they are written, and freeing it returns the top of the heap by `MADV_DONTNEED`. Defaults are those of
+//! ebizzy 0.3 (chunks of 65,536 words of 8 bytes, all copied) and of glibc (`heap_trim` keeps `M_TOP_PAD`, 128 KiB, of
+//! the top): of 128 pages 32 stay mapped and 96 are dropped in one call. Each heap begins at a multiple of 64 MiB, so
+//! that no two share a page table. ebizzy has twice as many threads as there are CPUs; here the number is given.
 
 use super::{Parameter, Parameters, Thread};
 use crate::hw::Access;

@@ -9,9 +9,9 @@
 //! writable. x86 Linux omits that flush: `workload.tlb_flush3.notify_flushes` turns it off. 15/16 + 1 = 1.94.
 //!
 //! A possible source of the second flush in the measurement: a dirty page of a file is flushed before its table's lock
-//! is released (`zap_pte_range`, `force_flush`), and again at the end of the call if another thread of the process is
-//! in one too (`tlb_finish_mmu`, `mm_tlb_flush_nested`), which interrupts make likely. One thread alone would then
-//! flush once.
+//! is released (`zap_pte_range`, `force_flush`). It is flushed again at the end of the call if another thread of the
+//! process is in one too (`tlb_finish_mmu`, `mm_tlb_flush_nested`), which interrupts make likely. One thread alone
+//! would then flush once.
 //!
 //! will-it-scale's file has 128 MiB, and its loop unmaps once in 32,768 pages, not once in 256. In its first pass over
 //! the file only the loop's own pages are cached, so a loop flushes once. Neither changes the rate over many passes: an

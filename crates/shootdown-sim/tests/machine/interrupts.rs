@@ -155,8 +155,8 @@ fn a_raised_interrupt_arrives_on_time_and_wakes_a_sleeper_that_sleeps_on() {
     assert_eq!(woken.get(), 50_010);
 }
 
-/// A store that another CPU waits for is seen when it leaves the buffer, and an interrupt that the waiter then sends
-/// arrives in time, however long its CPU charges meanwhile: at once, or, with interrupts masked, when they are
+/// A store that another CPU waits for is seen when it leaves the buffer. An interrupt that the waiter then sends
+/// arrives in time, even during a long charge of its target: at once, or, with interrupts masked, when they are
 /// unmasked.
 #[test]
 fn a_store_is_seen_in_time_while_its_cpu_charges_masked_or_not() {

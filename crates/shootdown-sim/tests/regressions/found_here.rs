@@ -103,8 +103,8 @@ fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
 }
 
 /// A roll-over keeps the tag that each CPU reports as its own. A switching CPU reports it before it has loaded the
-/// root. For a moment, which is long if a hypervisor deschedules it there, the old tag was still loaded and reserved
-/// for no CPU, and flushes were aimed at the old space's next tag.
+/// root. In between, which is long if a hypervisor deschedules it there, the old tag was still loaded and reserved for
+/// no CPU. Flushes were aimed at the old space's next tag.
 #[test]
 fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded() {
     let design = Policy {

@@ -158,8 +158,8 @@ fn a_tag_is_kept_over_two_roll_overs_for_every_cpu_that_runs_on_it() {
     a_tag_is_kept_over_two_roll_overs(Bug::FirstReservationRenewed);
 }
 
-/// 50, Linux ae120d9edfe9, 2013: a CPU that stayed in its space from one roll-over to the next had no active tag at the
-/// second, and the tag that it had reserved at the first was ignored.
+/// 50, Linux ae120d9edfe9, 2013: a CPU stayed in its space from one roll-over to the next. At the second it had no
+/// active tag, and the tag that it had reserved at the first was ignored.
 #[test]
 fn a_tag_is_kept_over_two_roll_overs_for_a_cpu_that_takes_no_other() {
     a_tag_is_kept_over_two_roll_overs(Bug::ReservationForgotten);

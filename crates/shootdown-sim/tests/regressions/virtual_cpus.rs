@@ -1,5 +1,5 @@
-//! Virtual CPUs that a hypervisor deschedules at any point, and flushes at entry on request, in place of an interrupt
-//! whose answer would have to wait until they run again.
+//! Virtual CPUs that a hypervisor deschedules at any point, and flushes at entry on request. An interrupt would instead
+//! have to wait until they run again.
 
 use super::roles::*;
 use super::scene::*;

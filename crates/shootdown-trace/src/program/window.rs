@@ -2,9 +2,9 @@
 //!
 //! Three facts are known only later: the process of a thread that is switched in before its first own line, whether a
 //! task is a kernel thread, and switches that were not recorded. A later line of the same CPU reveals such a switch,
-//! because it names another task. A CPU that was idle and was interrupted for a function call in between is assumed to
-//! have switched after the mean delay of recorded switches after such interrupts. Otherwise the switch is put directly
-//! before the line that reveals it.
+//! because it names another task. If the CPU was idle and was interrupted for a function call in between, the switch is
+//! put after that interrupt, by the mean delay of recorded ones. Otherwise the switch is put directly before the line
+//! that reveals it.
 //!
 //! A CPU's task before its first line is known from that line too: the task that it names, or that leaves by it. It is
 //! assumed to have run there since the recording began, or since the oldest event that is still held back.

@@ -1,8 +1,8 @@
 //! `shootdown calibrate`: a machine model of this machine, and its errors.
 //!
-//! Owns the order: measure the workloads and the single costs, begin with the nearest built-in model ([`base`]), fit
-//! the numbers that cannot be measured alone ([`fit`]), write the file, read it back, simulate every row with it and
-//! print both.
+//! Owns the order of steps. Measure the workloads and the single costs. Begin with the nearest built-in model
+//! ([`base`]) and fit the numbers that cannot be measured alone ([`fit`]). Write the file, read it back, simulate every
+//! row with it and print both.
 
 mod base;
 mod fit;
