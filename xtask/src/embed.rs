@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{child, workspace};
+use super::{child, stack, workspace};
 
 /// A kernel and its machine.
 struct Minimal {
@@ -210,6 +210,9 @@ pub fn run(end: Instant) -> Result<(), String> {
         }
     }
     println!("{table}");
+    if let Err(why) = stack::run(false, end) {
+        failures.push(why);
+    }
     println!("engine: bytes of .text more than without. stale: reads of a frame after the flush that freed it.");
     if failures.is_empty() {
         Ok(())

@@ -18,6 +18,7 @@ mod needs;
 mod programs;
 mod publish;
 mod size;
+mod stack;
 mod steps;
 mod suite;
 mod times;
@@ -39,6 +40,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask embed            run the minimal kernels of examples/ in QEMU, with the engine and without
        cargo xtask c-machine        run the machine written in C on AArch64 and RISC-V, by QEMU
        cargo xtask size             measure the engine's code with a policy compiled in, on three instruction sets
+       cargo xtask stack [why]      compute the stack of the engine's calls, on three instruction sets; why: the chain of each
        cargo xtask bochs [all]      run it in Bochs, which has PCID and INVPCID; all: with every known bug
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
@@ -83,6 +85,11 @@ fn main() -> ExitCode {
             needs::Need::BareTargets
                 .meet(Instant::now() + BUDGET)
                 .and_then(|()| size::run(Instant::now() + BUDGET)),
+        ),
+        ["stack", words @ ..] if matches!(words, [] | ["why"]) => chore(
+            needs::Need::BareTargets
+                .meet(Instant::now() + BUDGET)
+                .and_then(|()| stack::run(!words.is_empty(), Instant::now() + BUDGET)),
         ),
         ["workloads"] => {
             let built = workloads::build(Instant::now() + BUDGET);

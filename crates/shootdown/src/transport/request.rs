@@ -244,6 +244,10 @@ impl<F: Facade> Request<F> {
 /// taken waits for a free one and serves its own requests meanwhile.
 const QUEUE_SLOTS: usize = 64;
 
+/// Requests that a CPU takes before it serves the first of them. More would take more of the stack, which handlers have
+/// little of (`cargo xtask stack`).
+const GROUP: usize = 8;
+
 /// Value of a slot whose request was taken back, until the CPU takes it.
 pub(crate) const TAKEN_BACK: u64 = 1;
 
@@ -340,8 +344,8 @@ impl<F: Facade> Queue<F> {
 
     /// Takes everything that is ready and calls `serve` with each pointer, except for requests that were taken back.
     /// Owner only, interrupts off. The swap is a full barrier: what `serve` reads (descriptor, generation) is at least
-    /// as new as the ready bit. All slots are freed before the first request is served: a requester may need one at
-    /// once.
+    /// as new as the ready bit. The slots of a group are freed before its first request is served: a requester may need
+    /// one at once.
     #[inline]
     pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
         let ready = self.ready.swap_full(0);
@@ -356,15 +360,19 @@ impl<F: Facade> Queue<F> {
             // Usually it is one, and then no list is needed.
             return serve(taken(ready.trailing_zeros()));
         }
-        let mut all = [TAKEN_BACK; QUEUE_SLOTS];
-        let mut count = 0;
         let mut left = ready;
         while left != 0 {
-            all[count] = taken(left.trailing_zeros());
-            left &= left - 1;
-            count += 1;
+            let mut group = [TAKEN_BACK; GROUP];
+            let mut places = group.iter_mut();
+            while left != 0
+                && let Some(place) = places.next()
+            {
+                *place = taken(left.trailing_zeros());
+                left &= left - 1;
+            }
+            // A place that nothing came to is like one that was taken back.
+            group.into_iter().for_each(&mut serve);
         }
-        all[..count].iter().for_each(|&request| serve(request));
     }
 }
 

@@ -66,11 +66,37 @@ fn slots_are_free_before_what_was_in_them_is_served() {
         (0..count).for_each(|_| assert!(put(queue, request()).0 < 64));
         let mut served = 0;
         queue.take(|_| {
-            assert!(is_empty(queue));
+            let taken = queue.slots.0.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0);
+            let groups = served / GROUP + 1;
+            assert_eq!(taken.count(), count.saturating_sub(groups * GROUP));
             served += 1;
         });
         assert_eq!(served, count);
     }
+}
+
+#[test]
+fn a_request_of_a_later_group_can_be_taken_back_while_the_first_is_served() {
+    let queue = queue();
+    let requests: Vec<_> = (0..2 * GROUP).map(|_| request()).collect();
+    let slots: Vec<_> = requests.iter().map(|request| put(queue, request).0).collect();
+    let mut served = 0;
+    queue.take(|request| {
+        if served == 0 {
+            assert!(!queue.cancel(slots[1], requests[1]), "its target has it");
+            assert!(queue.cancel(slots[GROUP], requests[GROUP]));
+            assert_ne!(
+                put(queue, self::request()).0,
+                slots[GROUP],
+                "nobody gets the slot meanwhile"
+            );
+        }
+        assert_ne!(request, core::ptr::from_ref(requests[GROUP]));
+        served += 1;
+    });
+    assert_eq!(served, 2 * GROUP - 1);
+    assert_eq!(taken(queue).len(), 1, "what was put meanwhile");
+    assert!(is_empty(queue));
 }
 
 #[test]
