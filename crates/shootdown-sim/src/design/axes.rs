@@ -129,7 +129,7 @@ pub static AXES: [Axis; 24] = [
             Choice::with("hybrid", "CPUS", 1, MOST_CPUS),
             Choice::with("hybrid-by-cost", "CPUS", 1, MOST_CPUS),
         ]),
-        about: "how spaces get tags: slots per CPU, one on all CPUs, the latter from so many active CPUs on, or if it costs less",
+        about: "how spaces get tags: slots per CPU, one on all CPUs, the latter from a number of active CPUs on, or if it costs less",
         read: None,
         get: |design| match design.policy.tags {
             Tags::PerCpu => Setting::word("per-cpu"),
@@ -306,7 +306,7 @@ pub static AXES: [Axis; 24] = [
         1 << 20,
         true,
         ADAPTIVE,
-        "one request in so many is timed"
+        "one request in this many is timed"
     ),
     number!(
         "design.demote_after",

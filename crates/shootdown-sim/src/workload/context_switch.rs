@@ -31,7 +31,7 @@ const OTHER: Parameter = Parameter {
     least: 1.0,
     most: 1e6,
     whole: true,
-    about: "one in so many switches goes to the other process and back, instead of to the idle loop",
+    about: "one in this many switches goes to the other process and back, instead of to the idle loop",
 };
 
 /// Pages of each process.
@@ -51,7 +51,7 @@ const DROPS: Parameter = Parameter {
     least: 1.0,
     most: 1e6,
     whole: true,
-    about: "one in so many switches to the process, times threads, is followed by dropping one of its pages (by chance)",
+    about: "one in this many switches to the process, times threads, is followed by dropping one of its pages (at random)",
 };
 
 pub(super) const PARAMETERS: &[Parameter] = &[LAZY_NS, OTHER, PAGES, DROPS];

@@ -52,7 +52,7 @@ const FREES_PER_S: Parameter = Parameter {
     least: 0.0,
     most: 1e8,
     whole: false,
-    about: "table pages freed per second, all freeing threads together, as far as they manage",
+    about: "table pages freed per second, all freeing threads together, if they can keep up",
 };
 
 const FREEING_THREADS: Parameter = Parameter {

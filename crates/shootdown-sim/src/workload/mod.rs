@@ -165,7 +165,7 @@ impl Workload {
         (
             "madvise_spin",
             Workload::MadviseSpin,
-            "one thread writes and drops (MADV_DONTNEED) one page again and again, the others spin",
+            "one thread repeatedly writes and drops (MADV_DONTNEED) one page, the others spin",
         ),
         (
             "madvise_stress",
@@ -180,12 +180,12 @@ impl Workload {
         (
             "mmap_churn",
             Workload::MmapChurn,
-            "each thread maps 64 KiB wherever there is room, writes each page and unmaps it (one op: all of that)",
+            "each thread maps 64 KiB at a free address, writes each page and unmaps it (one op: all of that)",
         ),
         (
             "malloc_churn",
             Workload::MallocChurn,
-            "each thread, also more than CPUs, fills 512 KiB of its heap and gives most of it back in one call (ebizzy -M)",
+            "each thread, also more than CPUs, fills 512 KiB of its heap and returns most of it in one call (ebizzy -M)",
         ),
         (
             "unmap_shared",

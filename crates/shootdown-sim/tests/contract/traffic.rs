@@ -24,7 +24,7 @@ const RECLAIMED: u64 = 4;
 /// The reclaimed pages have a table of their own, which the unmapping of the common ones never frees.
 const RECLAIM_BASE: u64 = USER_BASE + (2 << 20);
 
-/// Pages of each place, apart from the reclaimed ones, where a process maps and unmaps one region again and again.
+/// Pages of each place, apart from the reclaimed ones, where a process repeatedly maps and unmaps one region.
 const CHURN_BASE: u64 = RECLAIM_BASE + 16 * PAGE;
 const CHURNED: u64 = 3;
 const PLACES: u64 = 3;

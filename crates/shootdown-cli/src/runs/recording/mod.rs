@@ -29,7 +29,7 @@ const LOTS: usize = 4;
 /// Events between two progress reports.
 const TOLD_EVERY: u64 = 4096;
 
-/// A recording that can be read again and again.
+/// A recording that can be read repeatedly.
 #[derive(Debug, Clone)]
 pub struct Recording {
     path: PathBuf,
