@@ -7,7 +7,7 @@ use std::time::Instant;
 use shootdown_qemu::{BARE_TARGET, BINARY, BOCHS_NEEDS, Emulator, ISO_NEEDS, PACKAGE};
 
 use super::publish::OLDEST;
-use super::{c_machine, child, debian, iso, workspace};
+use super::{c_library, c_machine, child, debian, iso, workspace};
 
 const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
 
@@ -26,7 +26,8 @@ pub enum Need {
     Programs,
     /// The targets of the minimal kernels, and their emulators.
     Embed,
-    /// Cross compilers, their Rust targets and QEMU for programs of other instruction sets.
+    /// Cross compilers, their Rust targets and those of kernels, what builds the library for them, and QEMU for programs
+    /// of other instruction sets.
     CMachine,
     /// The targets of the minimal kernels, and the oldest supported Rust.
     Publish,
@@ -50,6 +51,15 @@ const BARE_TARGETS: [&str; 5] = [
     "riscv64imac-unknown-none-elf",
 ];
 
+/// Targets of the library for C: programs of other instruction sets, and kernels.
+const C_TARGETS: [&str; 5] = [
+    c_machine::TARGETS[0],
+    c_machine::TARGETS[1],
+    c_library::ARCHES[0].2,
+    c_library::ARCHES[1].2,
+    c_library::ARCHES[2].2,
+];
+
 /// The compiler of `workloads/`, each program with its package.
 pub const COMPILER: [(&str, &str); 2] = [("musl-gcc", "musl-tools"), ("make", "make")];
 
@@ -65,7 +75,7 @@ impl Need {
             Need::Bochs => all.extend(BOCHS_NEEDS.iter().chain(&ISO_NEEDS)),
             Need::Programs => all.extend(COMPILER),
             Need::Embed => all.extend(EMULATORS),
-            Need::CMachine => all = c_machine::PACKAGES.into(),
+            Need::CMachine => all = [&c_machine::PACKAGES[..], &c_library::PACKAGES].concat(),
             Need::Subcommand(..) | Need::Target(_) | Need::Publish | Need::BareTargets => all.clear(),
         }
         all
@@ -85,7 +95,7 @@ impl Need {
             Need::Target(target) => &[*target],
             Need::Kernel | Need::Bochs | Need::Programs => &[BARE_TARGET],
             Need::Embed | Need::Publish | Need::BareTargets => &BARE_TARGETS,
-            Need::CMachine => &c_machine::TARGETS,
+            Need::CMachine => &C_TARGETS,
         };
         let missing = targets.iter().filter(|target| !is_installed(target));
         let add = |target: &&'static str| {

@@ -151,7 +151,7 @@ pub fn all() -> Vec<Step> {
         },
         Step {
             need: Some(Need::CMachine),
-            ..step("c", &["xtask", "c-machine"])
+            ..step("c", &["xtask", "c-machine"]).then([vec!["xtask", "c-library"]])
         },
         Step {
             need: Some(Need::BareTargets),

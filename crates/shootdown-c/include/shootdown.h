@@ -122,7 +122,7 @@ enum shootdown_status {
      */
     SHOOTDOWN_OK = 0,
     /**
-     * No design has that name, or the name is no UTF-8.
+     * No design has that name, or the library is built for another design alone.
      */
     SHOOTDOWN_UNKNOWN_DESIGN,
     /**
@@ -140,7 +140,8 @@ enum shootdown_status {
     SHOOTDOWN_BAD_MEMORY,
     /**
      * Policy and machine do not fit each other or the CPUs; each field says what it may be. Under designs that give
-     * tags out system-wide only, tags must outnumber the CPUs.
+     * tags out system-wide only, tags must outnumber the CPUs. Where the library is built for one design, its policy
+     * cannot be changed.
      */
     SHOOTDOWN_DOES_NOT_FIT,
 };
@@ -393,11 +394,12 @@ struct shootdown_settings {
      */
     void *kernel;
     /**
-     * Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on.
+     * Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Null for
+     * the one that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
      */
     const char *design;
     /**
-     * What is changed of it; null for nothing. Read by shootdown_engine_init only, as is the machine.
+     * The changes to its policy; null for none. shootdown_engine_init alone reads it, and the machine.
      */
     const struct shootdown_policy *policy;
     /**
@@ -413,8 +415,8 @@ struct shootdown_settings {
      */
     uint32_t cpus;
     /**
-     * The kernel is never preempted: no thread is taken off its CPU but where it asks for it. Then pin and unpin may be
-     * null.
+     * The kernel is never preempted: no thread is taken off its CPU but where it asks for it. Then pin and unpin may
+     * be null.
      */
     bool not_preemptible;
     /**

@@ -1,12 +1,14 @@
 //! The hooks of C as the engine calls them.
 
+use crate::fixed::FIXED;
 use crate::hooks::{shootdown_hooks, shootdown_invalidation, shootdown_stuck, shootdown_what};
 use crate::range::shootdown_range;
 use crate::settings::{shootdown_settings, shootdown_status};
 use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Kernel, Local, Root, Secondary, Space, Stride, Stuck, Tag,
+    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Kernel, Local, Policy, Root, Secondary, Space, Stride, Stuck,
+    Tag,
 };
 
 /// The barriers of a kernel, or those of threads of a host.
@@ -94,8 +96,13 @@ fn whole(what: shootdown_what, tag: Tag) -> shootdown_invalidation {
 // says, with that pointer, on every CPU.
 // SAFETY: what each hook does is the promise of whoever called `shootdown_init`.
 unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
+    const POLICY: Option<Policy> = match FIXED {
+        Some((_, design)) => Some(design.policy),
+        None => None,
+    };
     // Settings say so at run time: `not_preemptible`.
     const PREEMPTIBLE: bool = true;
+
     type Facade = CFacade;
 
     #[inline]

@@ -10,6 +10,7 @@
 mod batch;
 mod cpu;
 mod engine;
+mod fixed;
 mod flush;
 mod gather;
 mod hooks;

@@ -1,7 +1,6 @@
 //! Where there is no standard library, the kernel ends what cannot go on.
 
 use core::ffi::c_char;
-use core::fmt::Write;
 
 unsafe extern "C" {
     /// Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text,
@@ -15,22 +14,40 @@ struct Text {
     length: usize,
 }
 
-impl Write for Text {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let fits = text.len().min(self.bytes.len() - self.length);
-        self.bytes[self.length..self.length + fits].copy_from_slice(&text.as_bytes()[..fits]);
-        self.length += fits;
-        Ok(())
+impl Text {
+    fn push(&mut self, text: &[u8]) {
+        for (place, byte) in self.bytes[self.length..].iter_mut().zip(text) {
+            *place = *byte;
+            self.length += 1;
+        }
+    }
+
+    fn push_number(&mut self, mut number: u32) {
+        let (mut digits, mut first) = ([b'0'; 10], 9);
+        while number > 9 {
+            digits[first] += (number % 10) as u8;
+            (number, first) = (number / 10, first - 1);
+        }
+        digits[first] += number as u8;
+        self.push(&digits[first..]);
     }
 }
 
+/// Without the formatting of `core`, which is several KiB of code: a message with numbers in it is known by its place.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let mut text = Text {
         bytes: [0; 256],
         length: 0,
     };
-    let _ = write!(text, "{info}");
+    if let Some(place) = info.location() {
+        text.push(place.file().as_bytes());
+        text.push(b":");
+        text.push_number(place.line());
+        text.push(b": ");
+    }
+    let message = info.message().as_str();
+    text.push(message.unwrap_or("a rule of an interface was broken").as_bytes());
     // SAFETY: the text outlives the call, which does not return.
     unsafe { shootdown_panic(text.bytes.as_ptr().cast(), text.length) }
 }

@@ -1,5 +1,6 @@
 //! What an engine is made of: the design, by name and by what is changed of it, the machine and the hooks.
 
+use crate::fixed::FIXED;
 use crate::hooks::shootdown_hooks;
 use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::{CStr, c_char, c_void};
@@ -11,7 +12,7 @@ use shootdown::{Design, Errata, Machine, Policy};
 pub enum shootdown_status {
     /// There is one.
     SHOOTDOWN_OK = 0,
-    /// No design has that name, or the name is no UTF-8.
+    /// No design has that name, or the library is built for another design alone.
     SHOOTDOWN_UNKNOWN_DESIGN,
     /// No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS; or cpu_words is not what the library was built for.
     SHOOTDOWN_BAD_CPUS,
@@ -21,7 +22,8 @@ pub enum shootdown_status {
     /// A null pointer, or memory that is too small or not aligned.
     SHOOTDOWN_BAD_MEMORY,
     /// Policy and machine do not fit each other or the CPUs; each field says what it may be. Under designs that give
-    /// tags out system-wide only, tags must outnumber the CPUs.
+    /// tags out system-wide only, tags must outnumber the CPUs. Where the library is built for one design, its policy
+    /// cannot be changed.
     SHOOTDOWN_DOES_NOT_FIT,
 }
 
@@ -118,17 +120,24 @@ impl shootdown_machine {
     }
 }
 
-/// The design of that name.
+/// The design of that name; of no other than the one that the library is built for, if it is built for one.
 ///
 /// # Safety
 /// `name` is a string or null.
 unsafe fn preset(name: *const c_char) -> Option<Design> {
     if name.is_null() {
-        return None;
+        return FIXED.map(|(_, design)| design);
     }
     // SAFETY: not null, so the caller's string.
-    let name = unsafe { CStr::from_ptr(name) };
-    name.to_str().ok().and_then(Design::preset)
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    match FIXED {
+        Some((fixed, design)) => (fixed.as_bytes() == name).then_some(design),
+        None => {
+            let mut presets = Design::PRESETS.iter();
+            let (_, design, _) = presets.find(|(known, ..)| known.as_bytes() == name)?;
+            Some(*design)
+        }
+    }
 }
 
 /// Writes what the design of that name comes to, for the kernel to change and to give in the settings. False when there
@@ -165,7 +174,8 @@ pub struct shootdown_settings {
     pub hooks: shootdown_hooks,
     /// What each hook gets. Shared by all CPUs; used for as long as the engine is.
     pub kernel: *mut c_void,
-    /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on.
+    /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Null for
+    /// the one that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
     pub design: *const c_char,
     /// The changes to its policy; null for none. shootdown_engine_init alone reads it, and the machine.
     pub policy: *const shootdown_policy,
@@ -204,6 +214,9 @@ impl shootdown_settings {
         // SAFETY: null or valid, says the caller.
         let (changed, found) = unsafe { (self.policy.as_ref(), self.machine.as_ref()) };
         let policy = changed.map_or(policy, |changed| changed.change(policy));
+        if FIXED.is_some_and(|(_, fixed)| fixed.policy != policy) {
+            return Err(shootdown_status::SHOOTDOWN_DOES_NOT_FIT);
+        }
         let design = policy.on(found.map_or(machine, |found| found.to_machine()));
         match design.fits(self.cpus as usize) {
             Ok(()) => Ok(design),

@@ -62,6 +62,32 @@ fn write_the_header() {
     std::fs::write(header(), generated()).expect("include/shootdown.h can be written");
 }
 
+/// The names of the calls in a text.
+fn calls<'a>(text: &'a str, end: &str) -> Vec<&'a str> {
+    let letters = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let mut all: Vec<&str> = text
+        .match_indices("shootdown_")
+        .map(|(place, _)| &text[place..])
+        .filter_map(|rest| {
+            let (name, rest) = rest.split_at(rest.find(|letter| !letters(letter))?);
+            rest.starts_with(end).then_some(name)
+        })
+        .filter(|name| *name != "shootdown_panic")
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[test]
+fn the_linker_script_keeps_every_call() {
+    let header = std::fs::read_to_string(header()).expect("include/shootdown.h");
+    let script = std::fs::read_to_string(root().join("link/shootdown.ld")).expect("link/shootdown.ld");
+    let (_, kept) = script.split_once("EXTERN(").expect("a list of names");
+    let (kept, _) = kept.split_once(')').expect("its end");
+    assert_eq!(calls(kept, "\n"), calls(&header, "("));
+}
+
 /// Where Rust's linker is a C compiler.
 #[cfg(unix)]
 mod machine {

@@ -158,10 +158,12 @@ impl Interrupts {
         let corrected = ewma(expected, took.saturating_mul(Self::NS));
         let whole = FIRST_WEIGHS.saturating_add(further.saturating_mul(further));
         let by = |old: u64, weight: u64| {
-            let step = u128::from(corrected.abs_diff(expected)) * u128::from(weight) / u128::from(whole);
+            let error = corrected.abs_diff(expected);
+            // `error * weight / whole` without its overflow, in 64 bits: kernels have no 128-bit division.
+            let step = error / whole * weight + (error % whole).saturating_mul(weight) / whole;
             match corrected > expected {
-                true => old.saturating_add(step as u64),
-                false => old.saturating_sub(step as u64),
+                true => old.saturating_add(step),
+                false => old.saturating_sub(step),
             }
         };
         Interrupts {

@@ -1,0 +1,44 @@
+//! A design that is fixed when the library is built: the compiler then leaves out what the others need.
+
+use shootdown::Design;
+
+/// The design that the variable SHOOTDOWN_DESIGN of the build names, with that name; `None` where it is empty or not
+/// set.
+pub const FIXED: Option<(&str, Design)> = match option_env!("SHOOTDOWN_DESIGN") {
+    Some(name) if !name.is_empty() => Some((name, named(name))),
+    _ => None,
+};
+
+const fn named(name: &str) -> Design {
+    let mut index = 0;
+    while index < Design::PRESETS.len() {
+        let (known, design, _) = Design::PRESETS[index];
+        if equal(known.as_bytes(), name.as_bytes()) {
+            return design;
+        }
+        index += 1;
+    }
+    panic!("SHOOTDOWN_DESIGN names no design, or one that needs another feature of the library (adaptive, published)")
+}
+
+const fn equal(a: &[u8], b: &[u8]) -> bool {
+    let mut index = 0;
+    while index < a.len() && index < b.len() && a[index] == b[index] {
+        index += 1;
+    }
+    index == a.len() && index == b.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_design_is_found_by_its_whole_name() {
+        assert_eq!(Some(named("ipi")), Design::preset("ipi"));
+        assert_eq!(Some(named("ipi-early")), Design::preset("ipi-early"));
+        for wrong in ["ip", "ipi-", "no such"] {
+            assert!(std::panic::catch_unwind(|| named(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The library for kernels in C as its Makefile fragment builds it (`crates/shootdown-c/link/`): one object for each
+//! instruction set. What it leaves undefined, what it defines, which sections it has, and how large it is.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use comfy_table::{CellAlignment, Table, presets};
+use elf::abi::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHN_UNDEF, STB_LOCAL};
+use elf::endian::AnyEndian;
+
+use super::{child, workspace};
+
+/// Instruction sets, each with the prefix of its cross compiler and the Rust target that the fragment names.
+pub const ARCHES: [(&str, &str, &str); 3] = [
+    ("x86_64", "x86_64-linux-gnu-", "x86_64-unknown-none"),
+    ("aarch64", "aarch64-linux-gnu-", "aarch64-unknown-none-softfloat"),
+    ("riscv64", "riscv64-linux-gnu-", "riscv64imac-unknown-none-elf"),
+];
+
+/// Programs, each with its Debian package, for [`super::needs`].
+pub const PACKAGES: [(&str, &str); 4] = [
+    ("x86_64-linux-gnu-ld", "binutils"),
+    ("make", "make"),
+    ("cmake", "cmake"),
+    ("pkg-config", "pkg-config"),
+];
+
+/// What is built: the one design (or all), how it is optimised, and the most bytes of code.
+const BUILDS: [(&str, &str, u64); 3] = [("ipi", "s", 30 << 10), ("ipi", "3", 44 << 10), ("", "3", 80 << 10)];
+
+/// What the kernel supplies.
+const SUPPLIED: &str = "shootdown_panic";
+
+/// Builds, checks and prints a table.
+///
+/// # Errors
+/// A build that failed, or all that is wrong with the objects.
+pub fn run(end: Instant) -> Result<(), String> {
+    let calls = calls_of_the_header()?;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["design", "optimised for", "instruction set", ".text, KiB", "limit, KiB"]);
+    let mut wrong = Vec::new();
+    for (design, opt, limit) in BUILDS {
+        for (arch, ..) in ARCHES {
+            let settings = [format!("SHOOTDOWN_DESIGN={design}"), format!("SHOOTDOWN_OPT={opt}")];
+            let object = Object::read(&build(arch, &settings, end)?)?;
+            let what = format!(
+                "{arch}, {}, {opt}",
+                if design.is_empty() { "all designs" } else { design }
+            );
+            wrong.extend(object.problems(&calls).into_iter().map(|why| format!("{what}: {why}")));
+            let kib = |bytes: u64| format!("{:.1}", bytes as f64 / 1024.0);
+            if object.code > limit {
+                wrong.push(format!(
+                    "{what}: {} KiB of code, limit {}",
+                    kib(object.code),
+                    kib(limit)
+                ));
+            }
+            let name = if design.is_empty() { "all" } else { design };
+            let aim = if opt == "s" { "size" } else { "speed" };
+            table.add_row([name.into(), aim.into(), arch.into(), kib(object.code), kib(limit)]);
+        }
+    }
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("The library for kernels in C as one object, with all its calls\n{table}");
+    wrong.extend(installed(end)?);
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("\n"))
+    }
+}
+
+/// The fragment, to be made with these settings.
+fn make(arch: &str, settings: &[String]) -> Command {
+    let prefix = ARCHES
+        .iter()
+        .find(|(known, ..)| *known == arch)
+        .map_or("", |(_, prefix, _)| prefix);
+    let mut command = Command::new("make");
+    command.args(["--no-print-directory", "--silent", "--file"]);
+    command.arg(workspace::root().join("crates/shootdown-c/link/shootdown.mk"));
+    command
+        .arg(format!("SHOOTDOWN_ARCH={arch}"))
+        .arg(format!("CROSS_COMPILE={prefix}"));
+    command.arg(format!("SHOOTDOWN_OUT={}", folder().join(arch).display()));
+    command.args(settings);
+    command
+}
+
+/// Where it is built.
+fn folder() -> PathBuf {
+    workspace::built().join("c-library")
+}
+
+/// Builds the object of that instruction set; its path.
+fn build(arch: &str, settings: &[String], end: Instant) -> Result<PathBuf, String> {
+    let object = folder().join(arch).join("shootdown.o");
+    child::run(make(arch, settings).arg(&object), end).map_err(|why| format!("shootdown.mk, {arch}: {why}"))?;
+    Ok(object)
+}
+
+/// Installs for each instruction set and asks `pkg-config`; what is wrong with its answers.
+fn installed(end: Instant) -> Result<Vec<String>, String> {
+    let prefix = folder().join("prefix");
+    let mut wrong = Vec::new();
+    for (arch, _, target) in ARCHES {
+        let settings = [format!("PREFIX={}", prefix.display()), "SHOOTDOWN_DESIGN=ipi".into()];
+        child::run(make(arch, &settings).arg("shootdown-install"), end)?;
+        let ask = |what: &[&str]| {
+            let mut command = Command::new("pkg-config");
+            command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+            child::output(command.args(what).arg(format!("shootdown-{arch}")), end)
+        };
+        let object = prefix.join("lib/shootdown").join(arch).join("shootdown.o");
+        let include = prefix.join("include");
+        let flags = format!("-I{} -DSHOOTDOWN_CPU_WORDS=1", include.display());
+        for (asked, expected, file) in [
+            (ask(&["--libs"])?, object.display().to_string(), object),
+            (
+                ask(&["--variable=rust_target"])?,
+                target.into(),
+                include.join("shootdown.h"),
+            ),
+        ] {
+            if asked.trim() != expected || !file.exists() {
+                wrong.push(format!(
+                    "pkg-config, {arch}: {} where {expected} was expected",
+                    asked.trim()
+                ));
+            }
+        }
+        let mut asked: Vec<String> = ask(&["--cflags"])?.split_whitespace().map(String::from).collect();
+        asked.sort_by_key(|flag| !flag.starts_with("-I"));
+        if asked.join(" ") != flags {
+            wrong.push(format!(
+                "pkg-config, {arch}: {} where {flags} was expected",
+                asked.join(" ")
+            ));
+        }
+    }
+    Ok(wrong)
+}
+
+/// The names of the calls that the header declares.
+fn calls_of_the_header() -> Result<BTreeSet<String>, String> {
+    let path = workspace::root().join("crates/shootdown-c/include/shootdown.h");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let words = text.split(|letter: char| !letter.is_alphanumeric() && !"_(".contains(letter));
+    let names = words.filter_map(|word| word.split_once('(')).map(|(name, _)| name);
+    let calls = names.filter(|name| name.starts_with("shootdown_") && *name != SUPPLIED);
+    Ok(calls.map(String::from).collect())
+}
+
+/// What an object comes to.
+struct Object {
+    /// Bytes in executable sections.
+    code: u64,
+    /// Sections that are loaded, executable or not.
+    sections: BTreeSet<String>,
+    defined: BTreeSet<String>,
+    undefined: BTreeSet<String>,
+    /// Names of local symbols, those of the compiler's own routines among them.
+    local: BTreeSet<String>,
+}
+
+impl Object {
+    fn read(path: &Path) -> Result<Object, String> {
+        let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Object::parse(&bytes).map_err(|why| format!("{}: {why}", path.display()))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Object, String> {
+        let wrong = |error: elf::ParseError| error.to_string();
+        let file = elf::ElfBytes::<AnyEndian>::minimal_parse(bytes).map_err(wrong)?;
+        let (Some(headers), Some(names)) = file.section_headers_with_strtab().map_err(wrong)? else {
+            return Err("no sections".into());
+        };
+        let mut object = Object {
+            code: 0,
+            sections: BTreeSet::new(),
+            defined: BTreeSet::new(),
+            undefined: BTreeSet::new(),
+            local: BTreeSet::new(),
+        };
+        for header in headers.iter() {
+            let flags = header.sh_flags;
+            if flags & u64::from(SHF_ALLOC) != 0 && header.sh_size > 0 {
+                let kind = match (flags & u64::from(SHF_EXECINSTR) != 0, flags & u64::from(SHF_WRITE) != 0) {
+                    (true, _) => "x",
+                    (_, true) => "w",
+                    _ => "r",
+                };
+                let name = names.get(header.sh_name as usize).map_err(wrong)?;
+                object.sections.insert(format!("{kind} {name}"));
+                object.code += if kind == "x" { header.sh_size } else { 0 };
+            }
+        }
+        let (symbols, names) = file.symbol_table().map_err(wrong)?.ok_or("no symbols")?;
+        for symbol in symbols.iter() {
+            let name = names.get(symbol.st_name as usize).map_err(wrong)?.to_string();
+            if name.is_empty() {
+                continue;
+            }
+            if symbol.st_shndx == SHN_UNDEF {
+                object.undefined.insert(name);
+            } else if symbol.st_bind() == STB_LOCAL {
+                object.local.insert(name);
+            } else {
+                object.defined.insert(name);
+            }
+        }
+        Ok(object)
+    }
+
+    /// All that a kernel would stumble over.
+    fn problems(&self, calls: &BTreeSet<String>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let supplied = BTreeSet::from([SUPPLIED.to_string()]);
+        if self.undefined != supplied {
+            wrong.push(format!("undefined: {:?}", self.undefined));
+        }
+        let other: Vec<_> = self.defined.symmetric_difference(calls).collect();
+        if !other.is_empty() {
+            wrong.push(format!(
+                "either no call of the header, or a call that is not there: {other:?}"
+            ));
+        }
+        // Divisions of 128 bits, which kernels do not supply and whose code is large.
+        let wide: Vec<_> = self.local.iter().filter(|name| is_wide_division(name)).collect();
+        if !wide.is_empty() {
+            wrong.push(format!("128-bit division: {wide:?}"));
+        }
+        let known = ["r .rodata", "x .text"];
+        let sections: Vec<_> = self
+            .sections
+            .iter()
+            .filter(|name| !known.contains(&name.as_str()))
+            .collect();
+        if !sections.is_empty() {
+            wrong.push(format!("sections other than {known:?}: {sections:?}"));
+        }
+        wrong
+    }
+}
+
+fn is_wide_division(name: &str) -> bool {
+    ["__udivti3", "__divti3", "__umodti3", "__modti3", "__udivmodti4"].contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| name.to_string()).collect()
+    }
+
+    #[test]
+    fn an_object_that_a_kernel_would_stumble_over_is_described() {
+        let calls = set(&["shootdown_flush"]);
+        let good = || Object {
+            code: 1,
+            sections: set(&["r .rodata", "x .text"]),
+            defined: calls.clone(),
+            undefined: set(&[SUPPLIED]),
+            local: set(&["memcpy"]),
+        };
+        assert_eq!(good().problems(&calls), Vec::<String>::new());
+        let bad = [
+            Object {
+                undefined: set(&[SUPPLIED, "__udivti3"]),
+                ..good()
+            },
+            Object {
+                local: set(&["__udivti3"]),
+                ..good()
+            },
+            Object {
+                defined: set(&["shootdown_flush", "init"]),
+                ..good()
+            },
+            Object {
+                defined: set(&[]),
+                ..good()
+            },
+            Object {
+                sections: set(&["x .text", "x .text.shootdown_flush"]),
+                ..good()
+            },
+        ];
+        for object in bad {
+            assert_eq!(object.problems(&calls).len(), 1);
+        }
+    }
+
+    #[test]
+    fn the_header_declares_calls() {
+        let calls = calls_of_the_header().expect("the header is there");
+        assert!(calls.contains("shootdown_flush") && calls.contains("shootdown_engine_init"));
+        assert!(!calls.contains(SUPPLIED));
+    }
+}
