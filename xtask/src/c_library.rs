@@ -1,5 +1,5 @@
-//! The library for kernels in C as its Makefile fragment builds it (`crates/shootdown-c/link/`): one object for each
-//! instruction set. What it leaves undefined, what it defines, which sections it has, and how large it is.
+//! The library for kernels in C, one object for each instruction set, as its Makefile fragment builds it
+//! (`crates/shootdown-c/link/`). This checks its undefined and defined names and its sections, and measures it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,16 +27,16 @@ pub const PACKAGES: [(&str, &str); 4] = [
     ("pkg-config", "pkg-config"),
 ];
 
-/// What is built: the one design (or all), how it is optimised, and the most bytes of code.
+/// The builds: the design (or all), the optimisation level, and the limit of the code in bytes.
 const BUILDS: [(&str, &str, u64); 3] = [("ipi", "s", 30 << 10), ("ipi", "3", 44 << 10), ("", "3", 80 << 10)];
 
-/// What the kernel supplies.
+/// The one undefined name: the kernel supplies it.
 const SUPPLIED: &str = "shootdown_panic";
 
 /// Builds, checks and prints a table.
 ///
 /// # Errors
-/// A build that failed, or all that is wrong with the objects.
+/// A failed build, or everything wrong with the objects.
 pub fn run(end: Instant) -> Result<(), String> {
     let calls = calls_of_the_header()?;
     let mut table = Table::new();
@@ -77,7 +77,7 @@ pub fn run(end: Instant) -> Result<(), String> {
     }
 }
 
-/// The fragment, to be made with these settings.
+/// The `make` command with these settings.
 fn make(arch: &str, settings: &[String]) -> Command {
     let prefix = ARCHES
         .iter()
@@ -94,19 +94,19 @@ fn make(arch: &str, settings: &[String]) -> Command {
     command
 }
 
-/// Where it is built.
+/// The output directory.
 fn folder() -> PathBuf {
     workspace::built().join("c-library")
 }
 
-/// Builds the object of that instruction set; its path.
+/// Builds the object of an instruction set and returns its path.
 fn build(arch: &str, settings: &[String], end: Instant) -> Result<PathBuf, String> {
     let object = folder().join(arch).join("shootdown.o");
     child::run(make(arch, settings).arg(&object), end).map_err(|why| format!("shootdown.mk, {arch}: {why}"))?;
     Ok(object)
 }
 
-/// Installs for each instruction set and asks `pkg-config`; what is wrong with its answers.
+/// Installs for each instruction set and runs `pkg-config`. Returns what is wrong with its answers.
 fn installed(end: Instant) -> Result<Vec<String>, String> {
     let prefix = folder().join("prefix");
     let mut wrong = Vec::new();
@@ -148,7 +148,7 @@ fn installed(end: Instant) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// The names of the calls that the header declares.
+/// The functions that the header declares.
 fn calls_of_the_header() -> Result<BTreeSet<String>, String> {
     let path = workspace::root().join("crates/shootdown-c/include/shootdown.h");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -158,7 +158,7 @@ fn calls_of_the_header() -> Result<BTreeSet<String>, String> {
     Ok(calls.map(String::from).collect())
 }
 
-/// What an object comes to.
+/// The contents of an object.
 struct Object {
     /// Bytes in executable sections.
     code: u64,
@@ -166,7 +166,7 @@ struct Object {
     sections: BTreeSet<String>,
     defined: BTreeSet<String>,
     undefined: BTreeSet<String>,
-    /// Names of local symbols, those of the compiler's own routines among them.
+    /// Names of local symbols, compiler routines included.
     local: BTreeSet<String>,
 }
 
@@ -219,7 +219,7 @@ impl Object {
         Ok(object)
     }
 
-    /// All that a kernel would stumble over.
+    /// Everything that would break the build of a kernel.
     fn problems(&self, calls: &BTreeSet<String>) -> Vec<String> {
         let mut wrong = Vec::new();
         let supplied = BTreeSet::from([SUPPLIED.to_string()]);

@@ -1,11 +1,11 @@
 //! A simulated many-CPU machine that runs the engine under an oracle.
 //!
-//! From below, each module names only those before it:
+//! Bottom up, each module names only those before it:
 //!
 //! - `hw`: translation hardware and the oracle; `model`: costs, from files;
 //! - `machine`: virtual time, coroutines, cache lines, interrupts, and a record of what each CPU does;
 //! - `os`: a kernel that implements the engine's hooks; `design`: its settings by name;
-//! - `workload`: what the kernel runs; `spec`: what a run is asked to do; `result`: what it comes to;
+//! - `workload`: the programs; `spec`: the specification of a run; `result`: its results;
 //! - `run`: one run, put together by `setup` and `threads`, measured in a `window`;
 //! - `replay`: a recorded program as the workload; `timeline`: what each CPU did around a shootdown.
 

@@ -1,4 +1,4 @@
-//! What a run comes to, and whether its rate is a measurement.
+//! The result of a run, and whether its rate is a measurement.
 
 use crate::model::Model;
 use crate::os::{Latencies, Recorder};

@@ -24,7 +24,7 @@ pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, par
 
 /// Runs it. `progress` is called occasionally with the fraction done (0 to 1); returning `false` abandons the run.
 ///
-/// One line with the error and the remedy.
+/// # Errors
 /// As [`validate`]; also when abandoned, and when the simulated kernel hangs (which is a bug of the design).
 pub fn run(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
     run_explained(spec, progress, &mut None)

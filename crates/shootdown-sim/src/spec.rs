@@ -1,11 +1,11 @@
-//! What a run is asked to do, and whether it can be done.
+//! The specification of a run, and its checks.
 
 use crate::design::find_design;
 use crate::model::Model;
 use crate::workload::{Parameters, Workload};
 use std::sync::Arc;
 
-/// What to run.
+/// The specification of a run.
 #[derive(Debug, Clone)]
 pub struct RunSpec {
     /// Name of the workload (see [`Workload::ALL`]).
@@ -47,7 +47,7 @@ pub const LEAST_VIRTUAL_MS: f64 = 0.05;
 /// Checks a specification without running it.
 ///
 /// # Errors
-/// One line naming what is wrong and the remedy.
+/// One line with the error and the remedy.
 pub fn validate(spec: &RunSpec) -> Result<(), String> {
     let Some(workload) = Workload::named(&spec.workload) else {
         let known: Vec<_> = Workload::ALL.iter().map(|(name, ..)| *name).collect();

@@ -1,4 +1,4 @@
-//! Reads assembly as LLVM writes it: of each function its frame, and whom it calls.
+//! Reads assembly as LLVM writes it: the frame of each function, and the functions it calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,23 +13,23 @@ pub enum Isa {
 /// A function.
 #[derive(Default, Debug)]
 pub struct Function {
-    /// Bytes that its instructions take from the stack: the sum of all, though not all need be on one path.
+    /// Bytes that its instructions take from the stack: the sum of all of them, even if no single path executes all.
     pub frame: u64,
-    /// Whom it calls, and so keeps its frame meanwhile.
+    /// The functions it calls, with its own frame still on the stack.
     pub calls: BTreeSet<String>,
-    /// To whom it jumps as its last act.
+    /// The functions it tail-calls.
     pub tails: BTreeSet<String>,
-    /// Whether it calls what a pointer leads to.
+    /// Whether it has an indirect call.
     pub indirect: bool,
-    /// An instruction that changes the stack pointer in a way that is not understood.
+    /// An instruction that changes the stack pointer in a way that this reader does not know.
     pub unknown: Option<String>,
 }
 
-/// All of a file.
+/// The functions of a file.
 #[derive(Default)]
 pub struct Functions {
     pub by_name: BTreeMap<String, Function>,
-    /// Those whose address is taken by data: what a pointer may lead to.
+    /// Functions whose address is stored in data: the possible targets of an indirect call.
     pub pointed_at: BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ pub fn functions(isa: Isa, text: &str) -> Functions {
             function.read(isa, line);
         }
     }
-    // Functions that are equal are merged.
+    // Identical functions are merged.
     for (alias, name) in aliases {
         if all.by_name.contains_key(&name) {
             let tails = BTreeSet::from([name]);
@@ -81,20 +81,20 @@ fn without_comment(isa: Isa, line: &str) -> &str {
     line.split(mark).next().unwrap_or_default().trim()
 }
 
-/// The symbol whose address a line of data holds.
+/// The symbol whose address is stored by a line of data.
 fn pointer(line: &str) -> Option<&str> {
     let (directive, value) = line.split_once('\t')?;
     let is_word = [".quad", ".xword", ".dword"].contains(&directive);
     (is_word && value.starts_with("_ZN")).then_some(value)
 }
 
-/// What an instruction does that matters here.
+/// The effect of an instruction, as far as the stack is concerned.
 #[derive(Debug, PartialEq, Eq)]
 enum Does {
     Nothing,
     Takes(u64),
     Calls(String),
-    /// A jump to a function, which then returns to this one's caller.
+    /// A tail call.
     Tail(String),
     CallsPointer,
     Unknown,
@@ -119,7 +119,7 @@ impl Function {
     }
 }
 
-/// A jump: within the function to a label, or to another function.
+/// A jump: to a label within the function, or to another function.
 fn jump(target: &str) -> Does {
     if target.starts_with('.') {
         Does::Nothing
@@ -128,7 +128,7 @@ fn jump(target: &str) -> Does {
     }
 }
 
-/// A symbol without what says how it is linked.
+/// A symbol without the suffix that says how it is linked.
 fn symbol(name: &str) -> String {
     name.split('@').next().unwrap_or(name).to_string()
 }
@@ -141,7 +141,7 @@ fn number(text: &str) -> Option<i64> {
     }
 }
 
-/// What is taken by an addition of `change` to the stack pointer.
+/// Bytes taken when `change` is added to the stack pointer.
 fn added(change: Option<i64>) -> Does {
     match change {
         Some(change) if change < 0 => Does::Takes(change.unsigned_abs()),
@@ -150,7 +150,7 @@ fn added(change: Option<i64>) -> Does {
     }
 }
 
-/// What aligning by `mask` may take from a stack pointer that is a multiple of `unit`.
+/// The most that aligning by `mask` can take from a stack pointer that is a multiple of `unit`.
 fn aligned(mask: Option<i64>, unit: u64) -> Does {
     match mask {
         Some(mask) if mask < 0 => Does::Takes(mask.unsigned_abs().saturating_sub(unit)),
@@ -162,7 +162,7 @@ fn x86(name: &str, operands: &str) -> Does {
     match name {
         "callq" if operands.starts_with('*') => Does::CallsPointer,
         "callq" => Does::Calls(symbol(operands)),
-        // By a pointer: to a place in a table, within the function.
+        // An indirect jump: by a jump table, within the function.
         "jmp" | "jmpq" if operands.starts_with('*') => Does::Nothing,
         "jmp" | "jmpq" => jump(operands),
         "pushq" | "pushfq" => Does::Takes(8),
@@ -173,7 +173,7 @@ fn x86(name: &str, operands: &str) -> Does {
                 "addq" => added(number(by)),
                 "andq" => aligned(number(by), 8),
                 "cmpq" | "testq" => Does::Nothing,
-                // Back to where the frame pointer is, or below it by what was pushed there.
+                // Restored from the frame pointer, or to below it by the size of the registers pushed there.
                 "movq" if by == "%rbp" => Does::Nothing,
                 "leaq" if by.ends_with("(%rbp)") => Does::Nothing,
                 _ => Does::Unknown,
@@ -197,11 +197,11 @@ fn arm(name: &str, operands: &str) -> Does {
         ("bl", [target]) => Does::Calls(symbol(target)),
         ("blr", _) => Does::CallsPointer,
         ("b", [target]) => jump(target),
-        // Written back: to where the register is afterwards.
+        // Writeback: the register is changed.
         _ if operands.ends_with("]!") && operands.contains("[sp, ") => {
             added(parts.last().and_then(|last| number(last.trim_end_matches("]!"))))
         }
-        // Through another register where it is aligned.
+        // Aligned by way of another register.
         ("sub", ["sp" | "x9", "sp", bytes, ..]) => added(shifted(bytes).map(|bytes| -bytes)),
         ("and", ["sp", "x9", mask]) => aligned(number(mask), 16),
         ("add", ["sp", "sp", ..]) | ("mov", ["sp", "x29"]) | ("sub", ["sp", "x29", _]) => Does::Nothing,
@@ -220,7 +220,7 @@ fn riscv(name: &str, operands: &str) -> Does {
         ("addi", ["sp", "sp", change]) => added(number(change)),
         ("andi", ["sp", "sp", mask]) => aligned(number(mask), 16),
         ("addi", ["sp", "s0", _]) => Does::Nothing,
-        // Not a destination: stores, and comparisons.
+        // Not destinations: stores and comparisons.
         ("sd" | "sw" | "sh" | "sb" | "beq" | "bne", _) => Does::Nothing,
         (_, ["sp", ..]) => Does::Unknown,
         _ => Does::Nothing,

@@ -1,36 +1,36 @@
-//! The deepest chain of calls from a function.
+//! The deepest call chain from a function.
 
 use std::collections::BTreeMap;
 
 use super::assembly::{Functions, Isa};
 
-/// What a routine of the compiler's takes, `memcpy` or a division of 128 bits: assumed.
+/// Stack assumed for a compiler routine, `memcpy` or a division of 128 bits.
 const ROUTINE: u64 = 64;
 
-/// How deep it goes from a function.
+/// The depth of the stack from a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deepest {
-    /// The return addresses of the function and of all below included, where calls push them.
+    /// The return addresses of this function and of those below it, on instruction sets whose calls push them.
     pub bytes: u64,
-    /// Functions with their frames, from this one on.
+    /// The functions of the chain with their frames, this one first.
     path: Vec<(String, u64)>,
 }
 
 impl Deepest {
-    /// The functions of the chain, and what each takes.
+    /// The functions of the chain, each with its frame.
     pub fn chain(&self) -> String {
         let parts = self.path.iter().map(|(name, frame)| format!("{} {frame}", short(name)));
         parts.collect::<Vec<_>>().join(" > ")
     }
 }
 
-/// Computes depths, and remembers them.
+/// Computes depths, with a cache.
 pub struct Depths<'a> {
     functions: &'a Functions,
     /// Bytes that a call pushes.
     pushed: u64,
     known: BTreeMap<&'a str, Deepest>,
-    /// The functions that are being looked at.
+    /// The functions on the current path, to detect recursion.
     under_way: Vec<&'a str>,
 }
 
@@ -44,10 +44,10 @@ impl<'a> Depths<'a> {
         }
     }
 
-    /// How deep it goes from `name`.
+    /// The depth from `name`.
     ///
     /// # Errors
-    /// When functions call each other in a circle, or something on the way is not understood.
+    /// If functions are recursive, or an instruction on the way is not known.
     pub fn deepest(&mut self, name: &str) -> Result<Deepest, String> {
         let functions = self.functions;
         let Some((name, function)) = functions.by_name.get_key_value(name) else {
@@ -60,7 +60,7 @@ impl<'a> Depths<'a> {
             return Err(format!("{} calls itself", short(name)));
         }
         if let Some(line) = &function.unknown {
-            return Err(format!("not understood in {}: {line}", short(name)));
+            return Err(format!("unknown instruction in {}: {line}", short(name)));
         }
         self.under_way.push(name);
         let mut below = Deepest {
@@ -75,7 +75,7 @@ impl<'a> Depths<'a> {
         }
         let mut result = below;
         result.bytes += self.pushed + function.frame;
-        // The frame is gone when it jumps.
+        // A tail call releases the frame first.
         for callee in function.tails.iter().filter(|name| !never_returns(name)) {
             result = deeper(result, self.deepest(callee)?);
         }
@@ -85,12 +85,12 @@ impl<'a> Depths<'a> {
         Ok(result)
     }
 
-    /// What a function takes that is not in the file: nothing but the return address, if it is a hook.
+    /// The depth of a function that is not in the file. For a hook it is only the return address.
     fn outside(&self, name: &str) -> Result<Deepest, String> {
         let frame = match name {
             "memcpy" | "memmove" | "memset" | "memcmp" | "bcmp" | "__udivti3" => ROUTINE,
             hook if hook.starts_with("kernel_") => 0,
-            _ => return Err(format!("{name} is called, and not there")),
+            _ => return Err(format!("{name} is called, but is not in the assembly")),
         };
         let path = vec![(name.to_string(), frame)];
         let bytes = self.pushed + frame;
@@ -102,19 +102,19 @@ fn deeper(one: Deepest, other: Deepest) -> Deepest {
     if other.bytes > one.bytes { other } else { one }
 }
 
-/// What the engine calls by pointers: closures, of which it hands some down.
+/// The possible targets of an indirect call: closures, some of which the engine passes down.
 fn is_closure(name: &str) -> bool {
     name.contains("closure")
 }
 
-/// Whether it ends in a panic, which takes what it takes.
+/// Whether it leads only to a panic, whose stack is not counted.
 fn never_returns(name: &str) -> bool {
     ["panic", "unwrap_failed", "expect_failed", "slice_index", "index_fail"]
         .iter()
         .any(|part| name.contains(part))
 }
 
-/// The last name of a mangled path.
+/// The last component of a mangled path.
 fn short(name: &str) -> &str {
     let Some(path) = name.strip_prefix("_ZN").and_then(|rest| rest.rsplit_once("17h")) else {
         return name;

@@ -1,8 +1,9 @@
-//! `cargo xtask stack`: how much of the stack each call of the engine takes at most, for several policies that are fixed
-//! at compile time, on three instruction sets, with CPU sets of one word.
+//! `cargo xtask stack`: the most stack that each call of the engine takes, for several policies that are fixed at
+//! compile time, on three instruction sets, with CPU sets of one word.
 //!
-//! It is computed, not observed: from the assembly of `xtask/size/`, of each function its frame and whom it calls
-//! (`assembly.rs`), and then the deepest chain of calls (`depth.rs`). What a hook takes comes on top.
+//! It is computed, not observed. The frame of each function and the functions it calls come from the assembly of
+//! `xtask/size/` (`assembly.rs`); from these follows the deepest call chain (`depth.rs`). The stack of a hook comes on
+//! top.
 
 mod assembly;
 mod depth;
@@ -24,7 +25,7 @@ const TARGETS: [(Isa, &str); 3] = [
 /// Policies for which `xtask/size/src/stack.rs` has functions; `any`: the policy is chosen at boot.
 const POLICIES: [&str; 6] = ["ipi", "broadcast", "arm_ipi", "arm_broadcast", "adaptive", "any"];
 
-/// The calls, and the most bytes that each may take.
+/// The calls, and the limit of each in bytes.
 const CALLS: [(&str, u64); 6] = [
     ("flush", 2304),
     ("flush_kernel", 2048),
@@ -37,7 +38,7 @@ const CALLS: [(&str, u64); 6] = [
 /// Builds, measures and prints a table; with `why` also the deepest chain of each call.
 ///
 /// # Errors
-/// When a build fails, something in the assembly is not understood, or a call takes more than it may.
+/// If a build fails, an instruction is not known, or a call exceeds its limit.
 pub fn run(why: bool, end: Instant) -> Result<(), String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

@@ -12,7 +12,7 @@ impl Settings {
     /// The same with the axis at `path` set to `text`; an earlier value is replaced.
     ///
     /// # Errors
-    /// One line that names the axes, or the values that the axis takes.
+    /// One line with the axes, or with the values that the axis takes.
     pub fn with(&self, path: &str, text: &str) -> Result<Settings, String> {
         let Some(axis) = axis(path) else {
             let known: Vec<_> = AXES.iter().map(|axis| axis.path).collect();

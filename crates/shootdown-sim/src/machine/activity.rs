@@ -1,7 +1,7 @@
 //! Records what each CPU does around a shootdown.
 //!
-//! Owns the record. A run that records nothing pays a load and a branch at each place that could record. A run that
-//! records is charged nothing for it and reads nothing but the clock, so its results are the same.
+//! Owns the record. A run without recording pays a load and a branch at each possible event. A run with recording
+//! charges nothing for it and reads only the clock, so its results are the same.
 
 use super::current::{cpu as running_cpu, now_ticks};
 use std::cell::{Cell, RefCell};
@@ -195,19 +195,19 @@ pub(crate) fn window_opens() {
     }
 }
 
-/// What a CPU did, and when, in ticks.
+/// A CPU's event, and its time in ticks.
 pub(crate) type Activity = (usize, u64, What);
 
-/// A recording. Dropping it ends it, however the run ended.
+/// A recording. Dropping it ends it, also after a failed run.
 pub(crate) struct Recording(());
 
 impl Recording {
-    /// Records everything from the start of the run. One recording at a time.
+    /// Records all events from the start of the run. One recording at a time.
     pub(crate) fn of_whole_run() -> Self {
         Self::begin(Level::All)
     }
 
-    /// Records the measured window, from [`window_opens`] on, with what each requester does at each line. One
+    /// Records the measured window, from [`window_opens`] on, including requesters' events at each cache line. One
     /// recording at a time.
     pub(crate) fn of_window() -> Self {
         Self::begin(Level::Lazy)
@@ -219,7 +219,7 @@ impl Recording {
         Recording(())
     }
 
-    /// Ends it and returns what was recorded, each CPU's in order of time.
+    /// Ends it and returns the record, each CPU's events in order of time.
     pub(crate) fn end(self) -> Vec<Activity> {
         RECORD.take().events
     }

@@ -303,8 +303,8 @@ impl Results {
 
     /// Reads a file that [`Results::encode`] wrote.
     ///
+    /// # Errors
     /// The error, with the line in CSV; the caller names the file.
-    /// What is wrong, with the line in CSV; the caller names the file.
     pub fn read(path: &Path, format: Format) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| unread(&error))?;
         match format {
