@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a sweep as Ray tasks, one per shard, and puts the shards together.
+"""Runs a sweep as Ray tasks, one per shard, and merges the shards.
 
     pip install ray
     python examples/sweep/ray_sweep.py --shards 8 --results results -- \\

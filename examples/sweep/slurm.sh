@@ -3,11 +3,11 @@
 #
 #     mkdir -p results && sbatch --array=1-8 examples/sweep/slurm.sh
 #
-# and put the shards together when all are done:
+# and merge the shards when all are done:
 #
 #     shootdown sweep --merge results/part-*.csv -o results/all.csv
 #
-# A task that is requeued goes on where it was: finished runs are in part-N.csv.journal. Requeue the same number of tasks, since
+# A requeued task resumes: finished runs are in part-N.csv.journal. Requeue the same number of tasks, since
 # the shares of 1/8 and 1/9 differ. To try it without Slurm:
 #
 #     for i in 1 2 3; do SLURM_ARRAY_TASK_ID=$i SLURM_ARRAY_TASK_COUNT=3 sh examples/sweep/slurm.sh; done
@@ -24,7 +24,7 @@ index=${SLURM_ARRAY_TASK_ID:?not in a job array: submit with sbatch --array=1-8,
 count=${SLURM_ARRAY_TASK_COUNT:?not in a job array: submit with sbatch --array=1-8, or set it by hand}
 
 mkdir -p "$results"
-# Options given to this script take the place of the sweep below: sbatch --array=1-8 slurm.sh tlb_flush2 --threads 2 ...
+# Options of this script replace the sweep below: sbatch --array=1-8 slurm.sh tlb_flush2 --threads 2 ...
 if [ $# -eq 0 ]; then
     set -- tlb_flush2 --on milan-72 --designs ipi,broadcast,adaptive --threads 2,16,all --set costs.ipi_send=200..4000:log:8
 fi

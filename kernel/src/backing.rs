@@ -1,4 +1,4 @@
-//! Memory that outlives its mappings: what a file in memory, or memory shared with children, consists of.
+//! Memory that outlives its mappings: the content of a file in memory, or of memory shared with children.
 
 use crate::frames::{self, FrameList};
 use crate::lock::Mutex;
@@ -7,16 +7,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-/// Pages by number, made when they are first asked for. Each is referred to once from here.
+/// Pages by number, allocated on first use. Each has one reference from here.
 pub struct Memory {
     pages: Mutex<Vec<Option<Frame>>>,
 }
 
-/// What a region shows of it.
+/// The part of it that a region shows.
 #[derive(Clone)]
 pub struct Backing {
     memory: Arc<Memory>,
-    /// The address at which its first page would be.
+    /// The address of its first page.
     origin: u64,
     /// Writes go to the memory itself, not to a copy.
     pub shared: bool,
@@ -30,7 +30,7 @@ impl Memory {
         })
     }
 
-    /// Makes it longer, up to so many bytes.
+    /// Makes it longer, up to a limit in bytes.
     pub fn grow(&self, length: u64) {
         let pages = length.div_ceil(PAGE) as usize;
         let mut all = self.pages.lock();
@@ -39,7 +39,7 @@ impl Memory {
         }
     }
 
-    /// Page `number`, with one more reference; `None` beyond the end, and when memory is out.
+    /// Page `number`, with one more reference; `None` beyond the end, and when memory is exhausted.
     fn page(&self, number: u64) -> Option<Frame> {
         let mut pages = self.pages.lock();
         let place = pages.get_mut(usize::try_from(number).ok()?)?;
@@ -77,7 +77,7 @@ impl Backing {
         }
     }
 
-    /// What is at a page, with one more reference; `None` beyond the end, and when memory is out.
+    /// The content of a page, with one more reference; `None` beyond the end, and when memory is exhausted.
     pub fn page(&self, address: u64) -> Option<Frame> {
         self.memory.page(address.wrapping_sub(self.origin) / PAGE)
     }

@@ -1,4 +1,4 @@
-//! What each CPU keeps for itself.
+//! Per-CPU data.
 
 use crate::arch::cpu::Local;
 use crate::space::AddressSpace;
@@ -13,43 +13,43 @@ pub use crate::arch::cpu::cpu;
 /// Most CPUs.
 pub const MOST_CPUS: usize = 64;
 
-/// One CPU. What is in cells is its own alone; the rest others may read.
+/// One CPU. Only the CPU itself uses the cells; other CPUs may read the rest.
 #[repr(C, align(64))]
 pub struct Cpu {
-    /// What the instruction set needs; it is reached by fixed offsets.
+    /// The instruction set's part, at fixed offsets.
     pub local: Local,
     /// Number, from 0, dense.
     pub id: usize,
     /// It runs, and takes interrupts.
     pub up: AtomicBool,
-    /// What user addresses mean here: whose faults are served. Nothing where no task and no workload runs, whatever is
-    /// loaded.
+    /// The address space of user addresses here, whose faults are handled. None where no task and no workload runs,
+    /// whatever root is loaded.
     pub space: Cell<Option<&'static AddressSpace>>,
-    /// Root and tag that are loaded, as the oracle of freed roots wants to know.
+    /// Loaded root and tag, for the check of freed roots.
     pub loaded_root: AtomicU64,
     /// The tag.
     pub loaded_tag: Cell<u16>,
-    /// Pins that are held.
+    /// Depth of pins.
     pub pins: Cell<u32>,
-    /// Ticks that other CPUs had while this one yielded its turn.
+    /// Ticks of other CPUs while this one yielded its turn.
     pub away: Cell<u64>,
     /// Ticks in interrupt handlers, without `away`.
     pub in_handlers: Cell<u64>,
     /// It is lazy because user code has entered the kernel (`linux/inside.rs`).
     pub owes_catching_up: Cell<bool>,
-    /// Faults in user memory are not served, but the access fails: what runs here must not sleep.
+    /// Faults in user memory are not handled: the access fails, because the code here must not sleep.
     pub faults_fail: Cell<bool>,
-    /// What is counted.
+    /// Counts.
     pub counts: Counts,
     /// Stretches without interrupts or preemption.
     pub silence: crate::measure::Silence,
-    /// Where this CPU's random timer intervals come from.
+    /// Generator of this CPU's random timer intervals.
     pub jitter: Cell<u64>,
-    /// The function that this CPU is to run next; null for nothing.
+    /// The next function for this CPU to run; null for none.
     pub job: AtomicPtr<()>,
 }
 
-/// What a CPU counts. Written by it, read by anybody.
+/// Counts of a CPU. Written by it, read by all.
 #[derive(Default)]
 pub struct Counts {
     /// Shootdown interrupts sent.
@@ -70,7 +70,7 @@ pub struct Counts {
     pub taken_ticks: AtomicU64,
     /// Page faults.
     pub faults: AtomicU64,
-    /// Accesses that were checked, and those that were stale.
+    /// Checked accesses, and the stale ones.
     pub checked: AtomicU64,
     /// See `checked`.
     pub stale: AtomicU64,
@@ -111,7 +111,7 @@ impl Cpu {
     }
 }
 
-/// Makes the list of CPUs, by the numbers that the interrupt controller has for them; the first is the one that runs.
+/// Makes the list of CPUs, from their numbers in the interrupt controller; the first is the running one.
 pub fn set_up(ids: &[ControllerId]) {
     for (place, &id) in IDS.iter().zip(ids) {
         place.store(id.into(), Ordering::Relaxed);
@@ -122,7 +122,7 @@ pub fn set_up(ids: &[ControllerId]) {
 /// Numbers in the interrupt controller, by CPU.
 static IDS: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(0) }; MOST_CPUS];
 
-/// The number that the interrupt controller has for a CPU. Not the CPU's own (regression 19).
+/// The number of a CPU in the interrupt controller. It differs from the CPU's own (regression 19).
 #[inline]
 pub fn controller_id(cpu: usize) -> ControllerId {
     IDS[cpu].load(Ordering::Relaxed) as ControllerId

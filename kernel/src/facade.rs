@@ -1,4 +1,4 @@
-//! The world of the engine's atomics: the processor's own. Only waiting is ours.
+//! The facade of the engine's atomics: the processor's own. Only waiting is this kernel's.
 
 use crate::arch::{cpu, interrupts};
 use crate::time;
@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU64;
 use shootdown::Facade;
 use shootdown_cpu::BareMetal;
 
-/// [`BareMetal`], with waits that yield the emulator's turn and carry out broadcasts that are emulated.
+/// [`BareMetal`], with waits that yield the emulator's turn and carry out emulated broadcasts.
 pub struct Bare;
 
 // SAFETY: the processor's own atomics and barriers.
@@ -54,7 +54,7 @@ unsafe impl Facade for Bare {
                 interrupts::pause();
                 continue;
             }
-            // Not at the first look: most waits are over at the second.
+            // Not at the first check: most waits are over at the second.
             if chores & time::MAIL != 0 && looks != 0 {
                 cpu::poll();
             }

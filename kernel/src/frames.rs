@@ -1,8 +1,8 @@
-//! Physical pages: who gives them out, and in which order.
+//! Physical pages: allocation, and its order.
 //!
-//! Freed pages are given out again at once, last in first out: a page that is freed too early is soon somebody else's,
-//! which is what the torture test wants to see. The list runs through an array of notes, one per page, which lies in
-//! front of the pages themselves: the heap is for small things.
+//! Freed pages are reused at once, last in first out: a page that is freed too early soon has another owner, which the
+//! torture test detects. The list runs through an array with one record per page, in front of the pages themselves; the
+//! heap is for small objects.
 
 use crate::lock::Mutex;
 use crate::memory::{Frame, LARGE_PAGE, PAGE};
@@ -12,11 +12,11 @@ use spin::Once;
 /// Bytes of a kernel stack.
 const STACK: u64 = 64 * 1024;
 
-/// What is kept for each page.
+/// The record of each page.
 pub struct Note {
     /// Next page of the list it is in.
     next: AtomicU32,
-    /// Free for its owner: references to a data page, entries in use of a table page.
+    /// For the owner's use: references to a data page, entries in use of a table page.
     pub count: AtomicU32,
 }
 
@@ -30,7 +30,7 @@ pub struct FrameList {
 
 struct Pool {
     free: FrameList,
-    /// Never given out so far: from here to `end`.
+    /// Never allocated so far: from here to `end`.
     fresh: u32,
     end: u32,
     large: FrameList,
@@ -48,14 +48,14 @@ impl FrameList {
     /// No pages.
     pub const EMPTY: FrameList = FrameList { head: u32::MAX, len: 0 };
 
-    /// Adds one.
+    /// Adds a page.
     pub fn push(&mut self, frame: Frame) {
         note(frame).next.store(self.head, Ordering::Relaxed);
         self.head = frame.0;
         self.len += 1;
     }
 
-    /// Takes the one that was added last.
+    /// Takes the page that was added last.
     pub fn pop(&mut self) -> Option<Frame> {
         if self.len == 0 {
             return None;
@@ -66,23 +66,23 @@ impl FrameList {
         Some(frame)
     }
 
-    /// How many.
+    /// Number of pages.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// What is kept for `frame`.
+/// The record of `frame`.
 pub fn note(frame: Frame) -> &'static Note {
     &NOTES.get().expect("frames are set up first")[frame.0 as usize]
 }
 
-/// Gives out what lies in `first..end` (physical addresses) from now on, of it `large` blocks of 2 MiB from the top.
+/// Adds the memory `first..end` (physical addresses), of which `large` blocks of 2 MiB from the top.
 pub fn set_up(first: u64, end: u64, large: u32) {
     let notes = first.next_multiple_of(PAGE);
     let count = (end / PAGE) as usize;
@@ -92,8 +92,7 @@ pub fn set_up(first: u64, end: u64, large: u32) {
     assert!(first < bottom, "too little memory: give the machine at least 128 MiB");
     NOTES.call_once(|| {
         let place = crate::memory::direct::<Note>(notes);
-        // SAFETY: memory of ours that is used for nothing else, from the beginning of a page on; notes of zeroes are
-        // valid.
+        // SAFETY: memory of this kernel without other use, from the beginning of a page on; zeroed records are valid.
         unsafe {
             core::ptr::write_bytes(place, 0, count);
             core::slice::from_raw_parts(place, count)
@@ -107,7 +106,7 @@ pub fn set_up(first: u64, end: u64, large: u32) {
     pool.end = Frame::at(bottom).0;
 }
 
-/// A page, with whatever its last owner left in it.
+/// A page, with its last owner's content.
 pub fn allocate() -> Option<Frame> {
     let mut pool = POOL.lock();
     if let Some(frame) = pool.free.pop() {
@@ -120,7 +119,7 @@ pub fn allocate() -> Option<Frame> {
     Some(Frame(pool.fresh - 1))
 }
 
-/// So many pages next to each other, for good; the first. Of those that were never given out.
+/// That many adjacent pages, for ever; returns the first. Only pages that were never allocated.
 pub fn allocate_run(pages: u32) -> Option<Frame> {
     let mut pool = POOL.lock();
     if pool.end - pool.fresh < pages {
@@ -130,7 +129,7 @@ pub fn allocate_run(pages: u32) -> Option<Frame> {
     Some(Frame(pool.fresh - pages))
 }
 
-/// A kernel stack that is never freed; its top. `None` when memory is out.
+/// A kernel stack that is never freed; its top. `None` when memory is exhausted.
 pub fn new_stack() -> Option<u64> {
     let first = allocate_run((STACK / PAGE) as u32)?;
     Some(crate::memory::direct::<u8>(first.address()) as u64 + STACK)
@@ -139,17 +138,17 @@ pub fn new_stack() -> Option<u64> {
 /// A page of zeroes.
 pub fn allocate_zeroed() -> Option<Frame> {
     let frame = allocate()?;
-    // SAFETY: the page is the caller's alone.
+    // SAFETY: the page belongs to the caller alone.
     unsafe { core::ptr::write_bytes(crate::memory::direct::<u8>(frame.address()), 0, PAGE as usize) };
     Some(frame)
 }
 
-/// Takes a page back. Nobody may use it any more.
+/// Frees a page. It must have no user.
 pub fn free(frame: Frame) {
     POOL.lock().free.push(frame);
 }
 
-/// Takes pages back.
+/// Frees pages.
 pub fn free_all(mut frames: FrameList) {
     if frames.is_empty() {
         return;
@@ -165,7 +164,7 @@ pub fn allocate_large() -> Option<Frame> {
     POOL.lock().large.pop()
 }
 
-/// Takes a block back.
+/// Frees a block.
 pub fn free_large(frame: Frame) {
     POOL.lock().large.push(frame);
 }

@@ -1,6 +1,6 @@
-//! What this kernel implements for the engine. `shootdown-cpu` executes the instructions; the kernel adds its CPU
-//! numbers, pins and clock, and counts. A kernel that counts nothing writes `shootdown_cpu::hooks!` in place of most of
-//! this: see `examples/minimal-x86_64`.
+//! This kernel's hooks for the engine. `shootdown-cpu` executes the instructions; the kernel adds its CPU numbers, pins
+//! and clock, and counts. A kernel without counts writes `shootdown_cpu::hooks!` in place of most of this: see
+//! `examples/minimal-x86_64`.
 
 use crate::arch::{controller, interrupts, invalidate, traps};
 use crate::cpu::{add, cpu};
@@ -81,8 +81,8 @@ unsafe impl Kernel<WORDS> for Hooks {
     }
 
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
-        // SAFETY: every root maps the upper half as the kernel's own does; the engine is told before one is freed, and
-        // has masked interrupts.
+        // SAFETY: every root maps the upper half as the kernel's own does; spaces are retired before their root is
+        // freed, and the engine has masked interrupts.
         unsafe { invalidate::load_root(cpu(), root, tag, keep) };
     }
 

@@ -1,4 +1,4 @@
-//! Timer interrupts at random moments, so that the emulator changes turns at any instruction: every seed another
+//! Timer interrupts at random moments, so that the emulator changes turns at any instruction: each seed gives another
 //! interleaving, and the same seed the same one.
 
 use crate::arch::timer;
@@ -13,13 +13,13 @@ pub fn set(most: u64) {
     MOST.store(most, Ordering::Relaxed);
 }
 
-/// Begins here.
+/// Starts it on this CPU.
 pub fn begin(cpu: &Cpu, seed: u64) {
     cpu.jitter.set(seed << 8 | cpu.id as u64 | 1 << 63);
     rearm(cpu);
 }
 
-/// Ends here.
+/// Stops it on this CPU.
 pub fn end() {
     timer::arm(0);
 }

@@ -1,8 +1,8 @@
-//! Spin locks that yield the emulator's turn. The lock whose waiters sleep is in `sleeping.rs`.
+//! Spin locks that yield the emulator's turn. `sleeping.rs` has the lock whose waiters sleep.
 //!
-//! Whoever holds one waits for nobody: for no flush, no sleeping lock, no other CPU (C5). No handler takes one that can
-//! come while one is held: neither the shootdown handler nor another interrupt's. So they may be taken with interrupts
-//! on or off: who spins with interrupts off keeps others waiting for as long as the holder works, and no longer.
+//! The holder of one waits for nothing: no flush, no sleeping lock, no other CPU (C5). No handler takes a lock that it
+//! may interrupt: neither the shootdown handler nor another. So they may be taken with interrupts on or off. A CPU that
+//! spins with interrupts off delays others only for the holder's critical section.
 
 /// Yields while a lock is taken.
 pub struct Relax;

@@ -1,18 +1,18 @@
 //! A small SMP kernel that runs the shootdown engine on real page tables, real interrupts and real
 //! instructions.
 //!
-//! Read `hooks.rs` first: it is all that the engine asks of a kernel. `space.rs` shows when the engine is called.
+//! Read `hooks.rs` first: it has the engine's hooks. `space.rs` shows when the engine is called.
 //!
-//! | what | where |
+//! | part | files |
 //! | --- | --- |
 //! | the engine's hooks; its waiting | `hooks.rs`, `facade.rs` |
 //! | address spaces, page tables, physical pages | `space.rs`, `paging.rs`, `frames.rs`, `reclaim.rs` |
-//! | changes whose flush is not over | `unflushed.rs` |
+//! | changes that are not flushed yet | `unflushed.rs` |
 //! | the address-space lock, whose waiters sleep | `sleeping.rs` |
-//! | time before a flush, for tests | `window.rs` |
+//! | delay before a flush, for tests | `window.rs` |
 //! | the processor, the board and its loader; page-table entries | `arch/`, a folder for each instruction set |
-//! | CPUs, their jobs, what interrupts lead to, time | `cpu.rs`, `smp.rs`, `trap.rs`, `time.rs` |
-//! | what is run | `workloads.rs`, `table.rs` (designs in one boot), `torture/`, `linux/` (unmodified programs) |
+//! | CPUs, their jobs, interrupt handlers, time | `cpu.rs`, `smp.rs`, `trap.rs`, `time.rs` |
+//! | programs | `workloads.rs`, `table.rs` (designs in one boot), `torture/`, `linux/` (unmodified programs) |
 #![no_std]
 #![no_main]
 
@@ -59,9 +59,9 @@ use options::Options;
 use serial::Status;
 use shootdown::{Design, Engine, Local, PerCpu, Reach, Root, Storage, Tags, tag_words};
 
-/// The heap: small things that live long. Pages and stacks come from `frames`.
+/// The heap, for small objects. Pages and stacks come from `frames`.
 const HEAP: usize = 8 << 20;
-/// Large pages kept for those who map them.
+/// Large pages that are reserved for mappings.
 const LARGE_PAGES: u32 = 8;
 
 #[global_allocator]
@@ -76,14 +76,14 @@ pub type Sys = Engine<'static, Hooks, WORDS>;
 
 static ENGINE: AtomicPtr<Sys> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The engine. Set up before the second CPU starts.
+/// The engine. Initialised before the second CPU starts.
 #[inline]
 pub fn engine() -> &'static Sys {
-    // SAFETY: engines are leaked, and the first one is there before anything asks for it.
+    // SAFETY: engines are leaked, and the first one exists before any use.
     unsafe { &*ENGINE.load(Ordering::Acquire) }
 }
 
-/// From now on another engine, with that design. No space is left of the old one, and this is a job of the first CPU's.
+/// Replaces the engine by one with that design. No space of the old one is left, and this runs on the first CPU.
 fn replace_engine(options: &Options, design: Design) {
     smp::on_all(cpu::all().len(), |cpu| {
         without_interrupts(|| {
@@ -98,7 +98,7 @@ fn replace_engine(options: &Options, design: Design) {
     smp::on_all(cpu::all().len(), |cpu| without_interrupts(|| come_online(cpu)));
 }
 
-/// The first CPU comes here from `boot`, on the boot stack.
+/// The first CPU enters here from `boot`, on the boot stack.
 pub fn first_cpu(told: &boot::Told) -> ! {
     let options = match Options::read(told.line) {
         Ok(options) => options,
@@ -128,10 +128,10 @@ pub fn first_cpu(told: &boot::Told) -> ! {
     run(&options)
 }
 
-/// Every other CPU comes here, on a stack of its own.
+/// Every other CPU enters here, on its own stack.
 pub extern "C" fn other_cpu(id: usize) -> ! {
     let me = &cpu::all()[id];
-    // SAFETY: once, by the CPU whose number it is.
+    // SAFETY: once, on the CPU with that number.
     unsafe { smp::set_up_this_cpu(me) };
     come_online(me);
     interrupts::enable();
@@ -139,7 +139,7 @@ pub extern "C" fn other_cpu(id: usize) -> ! {
     smp::serve_jobs(me)
 }
 
-/// Brings this CPU into the engine. Interrupts are off.
+/// Brings this CPU online in the engine. Interrupts are off.
 fn come_online(me: &Cpu) {
     me.local.attach();
     engine().cpu_online();
@@ -176,7 +176,7 @@ fn set_up_engine(options: &Options, design: Design) {
     ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
 }
 
-/// Selects a bug in the copy of the engine that holds them all.
+/// Selects a bug in the copy of the engine that contains all of them.
 fn select_bug(name: &str) {
     #[cfg(feature = "known-bugs")]
     match shootdown_known_bugs::named(name) {

@@ -1,7 +1,7 @@
-//! How long interrupts and preemption are off, and what the engine says it did.
+//! How long interrupts and preemption are off, and counts of the engine's rare events.
 //!
 //! A stretch is measured twice: in instructions (or ticks) of its own CPU, and in those of the whole machine meanwhile,
-//! which is what a waiting interrupt sees. Only while [`track`] is on: the readings cost instructions themselves.
+//! which a waiting interrupt sees. Only while [`track`] is on, because the readings cost instructions.
 
 use crate::cpu::Cpu;
 use crate::time::Own;
@@ -38,7 +38,7 @@ impl Longest {
     }
 }
 
-/// Begins or ends the measuring.
+/// Starts or stops measuring.
 pub fn track(on: bool) {
     TRACKING.store(on, Ordering::SeqCst);
 }
@@ -48,13 +48,13 @@ pub fn tracking() -> bool {
     TRACKING.load(Ordering::Relaxed)
 }
 
-/// Interrupts went off here.
+/// Interrupts were masked here.
 #[inline]
 pub fn interrupts_off(cpu: &Cpu) {
     cpu.silence.masked.set(Some(Own::now(cpu)));
 }
 
-/// They will be on in a moment.
+/// They are about to be unmasked.
 #[inline]
 pub fn interrupts_on(cpu: &Cpu) {
     if let Some(begun) = cpu.silence.masked.take() {
@@ -62,13 +62,13 @@ pub fn interrupts_on(cpu: &Cpu) {
     }
 }
 
-/// Preemption went off here.
+/// Preemption was disabled here.
 #[inline]
 pub fn preemption_off(cpu: &Cpu) {
     cpu.silence.pinned.set(Some(Own::now(cpu)));
 }
 
-/// It will be on in a moment.
+/// It is about to be enabled.
 #[inline]
 pub fn preemption_on(cpu: &Cpu) {
     if let Some(begun) = cpu.silence.pinned.take() {
@@ -76,7 +76,7 @@ pub fn preemption_on(cpu: &Cpu) {
     }
 }
 
-/// An interrupt handler, which has interrupts off, began then and is over.
+/// The end of an interrupt handler, which has interrupts off, that began then.
 #[inline]
 pub fn handler_took(cpu: &Cpu, begun: &Own) {
     if tracking() {
@@ -84,7 +84,7 @@ pub fn handler_took(cpu: &Cpu, begun: &Own) {
     }
 }
 
-/// What the engine did, all CPUs together.
+/// The engine's rare events, over all CPUs.
 pub struct Events {
     /// Spaces promoted to a system-wide tag.
     pub promoted: AtomicU64,

@@ -1,12 +1,12 @@
-//! Where things are: the layout of the address space, and physical memory as the kernel sees it.
+//! The layout of the address space, and physical memory as the kernel sees it.
 //!
-//! Where each begins is the instruction set's: `arch/*/layout.rs`.
+//! The instruction set defines the addresses: `arch/*/layout.rs`.
 //!
-//! | from | what |
+//! | from | content |
 //! | --- | --- |
-//! | `0` | user addresses, of the space that is loaded |
+//! | `0` | user addresses, of the loaded space |
 //! | [`DIRECT_MAP`] | the first 4 GiB of physical memory |
-//! | [`DYNAMIC`] | kernel mappings that come and go, global |
+//! | [`DYNAMIC`] | dynamic kernel mappings, global |
 //! | [`KERNEL_BASE`] | the kernel's own image |
 
 pub use crate::arch::layout::{DIRECT_MAP, DYNAMIC, KERNEL_BASE, USER_BITS};
@@ -35,9 +35,9 @@ impl Frame {
         self.0 as u64 * PAGE
     }
 
-    /// Its memory, as words, through the direct map. What may be done with them depends on who owns the frame.
+    /// Its memory, as words, through the direct map. The frame's owner decides how they may be used.
     pub fn words(self) -> &'static [core::sync::atomic::AtomicU64; 512] {
-        // SAFETY: the direct map reaches every frame, is never taken away, and atomics allow any sharing.
+        // SAFETY: the direct map reaches every frame and is never unmapped, and atomics allow any sharing.
         unsafe { &*direct(self.address()) }
     }
 

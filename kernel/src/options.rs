@@ -1,4 +1,4 @@
-//! What the command line asks for: words of the form `key=value`.
+//! The command line: words of the form `key=value`.
 
 use crate::hooks::{Hooks, WORDS};
 use shootdown::{Design, Kernel, Policy};
@@ -6,21 +6,21 @@ use shootdown::{Design, Kernel, Policy};
 /// A run.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// What to run.
+    /// The workload.
     pub workload: &'static str,
-    /// Names of the designs, with commas between them.
+    /// Names of the designs, separated by commas.
     design_names: &'static str,
     /// Name of the first design.
     pub design_name: &'static str,
     /// The first design.
     pub design: Design,
-    /// Numbers of CPUs that take part, with commas between them.
+    /// Numbers of CPUs that take part, separated by commas.
     thread_counts: &'static str,
     /// The first of them; 0 for all.
     pub threads: usize,
     /// Every design with every number of threads, as a table.
     pub table: bool,
-    /// The same seed gives the same run, where the machine allows it.
+    /// The same seed gives the same run, if the machine allows it.
     pub seed: u64,
     /// Length of a measurement, in milliseconds of the machine; 0 for the default.
     pub ms: u64,
@@ -28,15 +28,15 @@ pub struct Options {
     pub steps: u64,
     /// Longest interval of random timer interrupts, in instructions (nanoseconds without `icount`); 0 for none.
     pub jitter: u64,
-    /// log2 of the nanoseconds that QEMU takes an instruction to last.
+    /// log2 of the nanoseconds of one instruction in QEMU.
     pub icount: Option<u64>,
     /// PAUSEs between a change of an address space and its flush.
     pub linger: u64,
     /// Emulate broadcasts where the processor has none.
     pub emulate: bool,
-    /// Bochs runs this: it is ended by another port than QEMU, and is told nothing by it.
+    /// Bochs runs this: it is ended through another port than QEMU, and passes no status.
     pub bochs: bool,
-    /// Name of the bug to switch on.
+    /// Name of the bug to select.
     pub fault: Option<&'static str>,
 }
 
@@ -44,7 +44,7 @@ impl Options {
     /// Reads the command line.
     ///
     /// # Errors
-    /// The word that is not understood, and what was expected.
+    /// The unknown word, and the expected form.
     pub fn read(line: &'static str) -> Result<Options, (&'static str, &'static str)> {
         let mut options = Options {
             workload: "hello",
@@ -112,7 +112,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What runs this, as reports name it.
+    /// The machine, as reports name it.
     pub fn target(&self) -> &'static str {
         if self.bochs { "bochs-x86_64" } else { "qemu-x86_64" }
     }

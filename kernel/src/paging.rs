@@ -1,6 +1,7 @@
 //! Page tables: levels of real entries, read and written as atomic words.
 //!
-//! Nothing here invalidates or locks: who may change which entry, and what must be flushed, is `space`'s.
+//! This module neither invalidates nor locks: `space` decides which code may change which entry, and what must be
+//! flushed.
 
 use crate::arch::boot;
 use crate::arch::format::{Entry, LEVELS, USER_ENTRIES};
@@ -8,7 +9,7 @@ use crate::frames;
 use crate::memory::{DYNAMIC, Frame, PAGE};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Place of `address` in the table of that level: [`LEVELS`] is the root, 1 holds pages.
+/// Index of `address` in the table of that level: [`LEVELS`] is the root, 1 holds pages.
 pub const fn index(address: u64, level: u32) -> usize {
     (address >> (12 + 9 * (level - 1)) & 511) as usize
 }
@@ -22,7 +23,7 @@ pub fn place(table: Frame, address: u64, level: u32) -> &'static AtomicU64 {
 pub fn table(root: Frame, address: u64, level: u32) -> Option<Frame> {
     let mut table = root;
     for above in (level + 1..=LEVELS).rev() {
-        // Acquire: what the link leads to was written before it.
+        // Acquire: the table behind the link was written before it.
         let link = Entry(place(table, address, above).load(Ordering::Acquire));
         if !link.is_present() || link.is_large() {
             return None;
@@ -32,7 +33,7 @@ pub fn table(root: Frame, address: u64, level: u32) -> Option<Frame> {
     Some(table)
 }
 
-/// As [`table`], making what is missing. Several CPUs may do so at once. `None` when memory is out.
+/// As [`table`], creating missing tables. Several CPUs may do so at once. `None` when memory is exhausted.
 ///
 /// # Panics
 /// When a large page is in the way.
@@ -69,7 +70,7 @@ pub fn kernel_table() -> Frame {
     Frame::at(boot::kernel_table())
 }
 
-/// A root that maps what the kernel's does above user addresses, and nothing for those.
+/// A root with the kernel's mappings above user addresses, and none below.
 pub fn new_root() -> Option<Frame> {
     let root = frames::allocate_zeroed()?;
     for (own, shared) in root.words().iter().zip(kernel_table().words()).skip(USER_ENTRIES) {
@@ -78,8 +79,8 @@ pub fn new_root() -> Option<Frame> {
     Some(root)
 }
 
-/// Before the first space: the tables that all roots share for kernel mappings that come and go; and nothing is left
-/// of how the CPUs started.
+/// Before the first space: creates the tables that all roots share for dynamic kernel mappings, and removes the
+/// mappings of the startup code.
 pub fn finish_kernel_root() {
     table_or_new(kernel_table(), DYNAMIC, LEVELS - 1).expect("there is memory at boot");
     boot::leave_start();

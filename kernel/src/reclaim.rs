@@ -1,4 +1,4 @@
-//! Table pages that were unlinked: flushed, and freed when no lockless walk can hold a link to them any more.
+//! Table pages that were unlinked: flushed, and freed when no lockless walk can hold a link to them.
 
 use crate::engine;
 use crate::facade::Bare;
@@ -8,15 +8,15 @@ use crate::lock::Mutex;
 use alloc::collections::VecDeque;
 use shootdown::{Grace, Range, Retired, Space};
 
-/// Most pages that wait. A CPU that sleeps, or runs a kernel workload, has no ticks, so a grace period may last as long
-/// as that.
+/// Most pages that wait. A CPU that sleeps, or runs a kernel workload, has no ticks, so a grace period may last for
+/// that time.
 const MOST: u32 = 256;
 
 /// Pages that wait for a grace period, oldest first.
 static WAITING: Mutex<VecDeque<(Grace, FrameList)>> = Mutex::new(VecDeque::new());
 
-/// Flushes `range` of `space`, in which `tables` were unlinked, and frees those, now or when they may be. On return C1
-/// and C2 hold for the pages of the range.
+/// Flushes `range` of `space`, in which `tables` were unlinked, and frees them, at once or after a grace period. On
+/// return C1 and C2 hold for the pages of the range.
 pub fn flush_and_free(space: &Space<Bare, WORDS>, range: Range, tables: FrameList) {
     let waiting: u32 = WAITING.lock().iter().map(|(_, tables)| tables.len()).sum();
     let retired = if waiting < MOST {
@@ -32,13 +32,13 @@ pub fn flush_and_free(space: &Space<Bare, WORDS>, range: Range, tables: FrameLis
     reap();
 }
 
-/// Frees what waits, when no CPU can walk: all are off.
+/// Frees pending tables when no CPU can walk: all are offline.
 pub fn free_all_that_waits() {
     let waiting = core::mem::take(&mut *WAITING.lock());
     waiting.into_iter().for_each(|(_, tables)| frames::free_all(tables));
 }
 
-/// Frees what need not wait any more.
+/// Frees the tables whose grace period is over.
 pub fn reap() {
     let over = engine().graces_over();
     while let Some(tables) = {

@@ -1,4 +1,4 @@
-//! Stretches of an address space: what user code may do there, and where their pages come from.
+//! Regions of an address space: the rights of user code, and the source of their pages.
 
 use crate::backing::Backing;
 use alloc::vec::Vec;
@@ -10,13 +10,13 @@ pub struct Region {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// What user code may do there besides reading.
+    /// Rights of user code in addition to reading.
     pub access: Access,
-    /// Where its pages come from; zeroes when there is nothing.
+    /// Source of its pages; without one they are zeroes.
     pub backing: Option<Backing>,
 }
 
-/// What user code may do besides reading, or does.
+/// Rights of user code in addition to reading, or kinds of its accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     /// Write.
@@ -32,7 +32,7 @@ impl Access {
     }
 }
 
-/// Takes `start..end` out of the regions, splitting where need be; what was there.
+/// Removes `start..end` from the regions, splitting if necessary; returns the removed parts.
 pub fn carve(regions: &mut Vec<Region>, start: u64, end: u64) -> Vec<Region> {
     let mut taken = Vec::new();
     let mut index = 0;

@@ -1,4 +1,4 @@
-//! What is printed, line by line, and the way out of the emulator.
+//! Output, line by line, and exit from the emulator.
 
 use crate::arch::console::{self, Line};
 use crate::arch::interrupts;
@@ -11,23 +11,23 @@ pub use crate::arch::console::{exit, set_up};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Status {
-    /// 33: everything as it should be.
+    /// 33: success.
     Success = 0x10,
     /// 35: the kernel gave up.
     Failure = 0x11,
     /// 37: the oracle saw a violation.
     Violation = 0x12,
-    /// 39: the command line asks for something that there is not.
+    /// 39: the command line asks for something that does not exist.
     Usage = 0x13,
 }
 
-/// Looks of a CPU that prints at once, while another prints: far longer than a line takes (a PAUSE is 10 to 140
-/// cycles), and an end should that CPU be dead. A choice, not a measurement.
+/// Polls by a printing CPU while another prints. Far longer than a line takes (a PAUSE is 10 to 140 cycles), and
+/// bounded in case that CPU is dead. Chosen, not measured.
 const LAST_LOOKS: u32 = 20_000;
 
-/// Taken while a line is printed; a panic prints without it.
+/// Held while a line is printed; a panic prints without it.
 static BUSY: AtomicBool = AtomicBool::new(false);
-/// Somebody prints the last line.
+/// A CPU prints the last line.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 impl Write for Line {
@@ -51,7 +51,7 @@ pub fn report_line(text: fmt::Arguments<'_>) {
     alone(|| writeln!(Line::Second, "{text}")).ok();
 }
 
-/// Prints what a program has written, on the second port.
+/// Prints a program's output, on the second port.
 pub fn report_bytes(bytes: &[u8]) {
     alone(|| console::write(Line::Second, bytes));
 }
@@ -65,8 +65,8 @@ fn alone<T>(print: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Prints one line although another CPU may be printing, or this one: before the end of the world, which the first CPU
-/// to come here brings about alone.
+/// Prints one line although another CPU may be printing, or this one. For the final message, which only the first CPU
+/// to come here prints.
 pub fn print_last(text: fmt::Arguments<'_>) {
     interrupts::disable();
     if ENDING.swap(true, Ordering::AcqRel) {
@@ -74,13 +74,13 @@ pub fn print_last(text: fmt::Arguments<'_>) {
             interrupts::pause();
         }
     }
-    // Nobody begins to print any more.
+    // No CPU begins to print after this.
     take_at_once();
     let _ = writeln!(Line::First, "\n{text}");
     console::show(text);
 }
 
-/// Prints one line, by whoever must take no lock: a hook of the engine.
+/// Prints one line, for callers that must take no lock: a hook of the engine.
 pub fn print_at_once(text: fmt::Arguments<'_>) {
     let mine = take_at_once();
     let _ = writeln!(Line::First, "{text}");
@@ -90,7 +90,7 @@ pub fn print_at_once(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Whoever prints may finish, unless that is this CPU itself. Whether nobody else prints.
+/// Lets a printing CPU finish, unless that is this CPU itself. Returns whether no other CPU prints.
 fn take_at_once() -> bool {
     for _ in 0..LAST_LOOKS {
         if !BUSY.swap(true, Ordering::Acquire) {

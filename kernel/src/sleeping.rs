@@ -1,11 +1,11 @@
 //! The address-space lock: a reader/writer lock whose waiters sleep.
 //!
-//! A thread that must wait is put aside, and its CPU runs another or is idle. An idle CPU is lazy, so it is not
-//! interrupted by flushes; a CPU that spins on the lock is. Where there is no thread to put aside (the kernel's own
-//! workloads, torture), or interrupts are off, waiting is spinning.
+//! A thread that must wait is blocked, and its CPU runs another or is idle. An idle CPU is in lazy TLB mode, so flushes
+//! do not interrupt it; they interrupt a CPU that spins on the lock. Without a thread to block (the kernel's own
+//! workloads, torture), or with interrupts off, waiting is spinning.
 //!
-//! Any thread may take a free lock, so that none waits for a thread that was woken and does not run yet. Once a thread
-//! has been woken without need, new ones queue behind it.
+//! Any thread may take a free lock, so that none waits for a thread that was woken and does not run yet. After a futile
+//! wake-up of a thread, new ones queue behind it.
 //!
 //! A thread that takes this lock holds no spin lock, because it may sleep.
 
@@ -17,22 +17,22 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Held to write.
+/// Held for writing.
 const WRITER: u32 = 1 << 31;
-/// Somebody is in the queue. Changed under the queue's lock.
+/// A thread is queued. Changed under the queue's lock.
 const QUEUED: u32 = 1 << 30;
-/// A thread was woken without need: those that have not been woken queue.
+/// A thread was woken without success: threads that have not been woken queue.
 const FIRST_COME: u32 = 1 << 29;
-/// How many hold it to read.
+/// Number of readers that hold it.
 const READERS: u32 = FIRST_COME - 1;
 
 /// The lock.
 pub type RwLock<T> = lock_api::RwLock<Raw, T>;
 
-/// The lock without what it protects.
+/// The lock without the protected data.
 pub struct Raw {
     word: AtomicU32,
-    /// Those who sleep, the next to be woken first.
+    /// The sleepers, the next to be woken first.
     queue: Mutex<VecDeque<Waiter>>,
 }
 
@@ -42,7 +42,7 @@ struct Waiter {
 }
 
 impl Raw {
-    /// Takes it if it is free for that, and none of `unless` is set.
+    /// Takes it if it is free in that mode, and none of `unless` is set.
     #[inline]
     fn try_take(&self, writes: bool, unless: u32) -> bool {
         let (taken, change) = if writes {
@@ -69,7 +69,7 @@ impl Raw {
         while let Some(task) = task::that_may_sleep() {
             {
                 let mut queue = self.queue.lock();
-                // Said, then tried: who lets go after the try finds it said, and looks at the queue.
+                // Set, then tried: a holder that releases after the try sees the flag, and checks the queue.
                 self.word.fetch_or(QUEUED, Ordering::AcqRel);
                 if self.try_take(writes, if was_woken { 0 } else { FIRST_COME }) {
                     let over = if was_woken { FIRST_COME } else { 0 } | if queue.is_empty() { QUEUED } else { 0 };
@@ -87,19 +87,19 @@ impl Raw {
             task::wait();
             was_woken = true;
         }
-        // The first was woken without need and waits for a CPU, perhaps for this one: it is not waited for.
+        // The first was woken without success and waits for a CPU, perhaps for this one: do not wait for it.
         while !self.try_take(writes, 0) {
             time::relax();
         }
     }
 
-    /// It was let go while somebody was in the queue: wakes whoever may have it next.
+    /// It was released while a thread was queued: wakes the next one or ones.
     #[cold]
     fn wake(&self) {
         let mut next = Vec::new();
         {
             let mut queue = self.queue.lock();
-            // Taken again meanwhile: who lets go next finds the queue as it is.
+            // Taken again meanwhile: the next release finds the queue unchanged.
             let word = self.word.load(Ordering::Acquire);
             let held = |writes: bool| word & (WRITER | if writes { READERS } else { 0 }) != 0;
             // The first, and if it reads, those behind it that read too.
@@ -117,7 +117,7 @@ impl Raw {
     }
 }
 
-// SAFETY: a writer is in only when nobody else is: `try_take` adds to the word by compare-exchange, and only then.
+// SAFETY: a writer holds it alone: `try_take` adds to the word by compare-exchange, and only then.
 unsafe impl lock_api::RawRwLock for Raw {
     type GuardMarker = lock_api::GuardNoSend;
 

@@ -1,4 +1,4 @@
-//! Starting the other CPUs, and giving each something to run.
+//! Starting the other CPUs, and running jobs on them.
 
 use crate::arch::{boot, controller, features, interrupts, traps};
 use crate::cpu::{self, Cpu, cpu};
@@ -15,7 +15,7 @@ pub fn start_others() {
     }
 }
 
-/// Waits until `done`, but no longer than that. Returns whether it was.
+/// Waits until `done`, at most that long. Returns whether it was done.
 pub fn wait_us(us: u64, done: impl Fn() -> bool) -> bool {
     let end = time::ticks() + us * time::hertz() / 1_000_000;
     while time::ticks() < end {
@@ -27,7 +27,7 @@ pub fn wait_us(us: u64, done: impl Fn() -> bool) -> bool {
     done()
 }
 
-/// What every CPU does first, on its own stack.
+/// Initialisation of every CPU, on its own stack.
 ///
 /// # Safety
 /// Once on each CPU.
@@ -39,11 +39,11 @@ pub unsafe fn set_up_this_cpu(cpu: &'static Cpu) {
     controller::enable();
 }
 
-/// Runs `job` on CPUs `0..count`, the calling one (which is CPU 0) included, and waits until all are done.
+/// Runs `job` on CPUs `0..count`, including the calling one (CPU 0), and waits until all are done.
 pub fn on_all(count: usize, job: fn(&'static Cpu)) {
     let others = &cpu::all()[1..count];
     for other in others {
-        // Release: what the job needs comes before; pairs with the acquire in `serve_jobs`.
+        // Release: the job's data come before. Pairs with the acquire in `serve_jobs`.
         other.job.store(job as *mut (), Ordering::Release);
         controller::send([other.id], traps::JOB);
     }
@@ -55,7 +55,7 @@ pub fn on_all(count: usize, job: fn(&'static Cpu)) {
     }
 }
 
-/// What every CPU but the first does for ever: the jobs it is given, asleep in between.
+/// Main loop of every CPU except the first: runs its jobs, and sleeps in between.
 pub fn serve_jobs(cpu: &'static Cpu) -> ! {
     interrupts::disable();
     loop {
@@ -65,11 +65,11 @@ pub fn serve_jobs(cpu: &'static Cpu) -> ! {
             continue;
         }
         interrupts::enable();
-        // SAFETY: `on_all` has put such a function there.
+        // SAFETY: `on_all` has stored such a function there.
         let job = unsafe { core::mem::transmute::<*mut (), fn(&'static Cpu)>(job) };
         job(cpu);
         interrupts::disable();
-        // Release: what the job did comes before; pairs with the acquire in `on_all`.
+        // Release: the job's results come before. Pairs with the acquire in `on_all`.
         cpu.job.store(core::ptr::null_mut(), Ordering::Release);
     }
 }

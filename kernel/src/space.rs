@@ -1,13 +1,13 @@
 //! Address spaces: the faults that fill their regions, and the changes that must be flushed.
 //!
-//! Locking: whoever adds or changes leaves holds the region lock to read, whoever removes tables holds it to write.
-//! Leaves are changed by compare-exchange, so that faults and drops of many threads run side by side. Nobody waits for
-//! another CPU while holding the lock to write; what a flush must precede is kept and freed after it. Whoever waits for
-//! the lock sleeps.
+//! Locking: code that adds or changes leaves holds the region lock for reading; code that removes tables holds it for
+//! writing. Leaves are changed by compare-exchange, so that faults and drops of many threads run concurrently. No CPU
+//! waits for another while holding the lock for writing; everything that must outlive a flush is kept and freed after
+//! it. Waiters for the lock sleep.
 //!
-//! So flushes of one space run side by side with its faults and with each other. Who finds an entry as weak as it
-//! should be asks `unflushed` whether that is true of all CPUs yet. A fault that fills a page which is just being
-//! dropped does not: until the drop returns, CPUs may see the page that goes, as under Linux.
+//! So flushes of one space run concurrently with its faults and with each other. Code that finds an entry already
+//! weakened calls `unflushed` to learn whether all CPUs have been flushed. A fault that fills a page which is just
+//! being dropped does not: until the drop returns, CPUs may see the old page, as under Linux.
 
 mod fault;
 
@@ -30,29 +30,29 @@ use spin::Once;
 
 /// An address space of user code.
 pub struct AddressSpace {
-    /// As the engine knows it.
+    /// The engine's space.
     pub space: Space<Bare, WORDS>,
     root: Frame,
     regions: RwLock<Vec<Region>>,
     unflushed: Unflushed,
 }
 
-/// The engine's flush, under a name that can be found from outside: instructions of a shootdown are counted from here
-/// to the return, as in Linux those of `flush_tlb_mm_range` (docs/src/evidence/linux-baseline.md).
+/// The engine's flush, under a symbol that is visible from outside: the instructions of a shootdown are counted from
+/// here to the return, as in Linux those of `flush_tlb_mm_range` (docs/src/evidence/linux-baseline.md).
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn shootdown_flush(space: &Space<Bare, WORDS>, range: Range) -> Flushed {
     engine().flush(space, range)
 }
 
-/// What reads of untouched memory see.
+/// The content of untouched memory for reads.
 static ZEROES: Once<Frame> = Once::new();
 
 fn zeroes() -> Frame {
     *ZEROES.call_once(|| frames::allocate_zeroed().expect("there is memory at boot"))
 }
 
-/// A reference to a data page is gone, and flushed; the last one frees it.
+/// Drops a reference to a data page, after the flush; the last one frees it.
 pub fn release(frame: Frame, free: &mut FrameList) {
     if frame != zeroes() && frames::note(frame).count.fetch_sub(1, Ordering::AcqRel) == 1 {
         free.push(frame);
@@ -60,7 +60,7 @@ pub fn release(frame: Frame, free: &mut FrameList) {
 }
 
 impl AddressSpace {
-    /// An empty one. `None` when memory is out.
+    /// An empty space. `None` when memory is exhausted.
     pub fn new() -> Option<AddressSpace> {
         let root = paging::new_root()?;
         Some(AddressSpace {
@@ -71,12 +71,12 @@ impl AddressSpace {
         })
     }
 
-    /// Loads it here; faults of this CPU are its own from now on.
+    /// Loads it here; this CPU's faults are handled in it from here on.
     pub fn enter(&'static self) {
         let cpu = cpu::cpu();
         cpu.space.set(Some(self));
         cpu.owes_catching_up.set(false);
-        // SAFETY: a space is freed by `destroy` only, which retires it.
+        // SAFETY: only `destroy` frees a space, after retiring it.
         unsafe { engine().switch_to(&self.space) };
     }
 
@@ -86,7 +86,7 @@ impl AddressSpace {
         cpu::cpu().space.set(None);
     }
 
-    /// Makes `start..end` a region, of zeroes until it is written. The addresses are nobody's yet.
+    /// Makes `start..end` a region of zeroes. The addresses are free.
     pub fn map(&self, start: u64, end: u64, writable: bool) {
         self.map_region(Region {
             start,
@@ -96,12 +96,12 @@ impl AddressSpace {
         });
     }
 
-    /// Makes a region, whose addresses are nobody's yet.
+    /// Makes a region at free addresses.
     pub fn map_region(&self, region: Region) {
         self.regions.write().push(region);
     }
 
-    /// Whether no page of `start..end` is there.
+    /// Whether no page of `start..end` is present.
     pub fn is_untouched(&self, start: u64, end: u64) -> bool {
         let _regions = self.regions.read();
         let mut untouched = true;
@@ -121,11 +121,11 @@ impl AddressSpace {
         flushed
     }
 
-    /// Gives the pages in `start..end` back; they read as zeroes afterwards (MADV_DONTNEED).
+    /// Drops the pages in `start..end`; they read as zeroes afterwards (MADV_DONTNEED).
     pub fn drop_pages(&self, start: u64, end: u64) {
         let mut dropped = Vec::new();
         let mut change = self.unflushed.change();
-        // Until the flush is over: who waits to write sleeps meanwhile, and an idle CPU is not interrupted.
+        // Until the flush is over: a waiting writer sleeps meanwhile, and an idle CPU is not interrupted.
         let _regions = self.regions.read();
         self.clear(start, end, &mut change, &mut dropped);
         if change.must_flush() {
@@ -134,7 +134,7 @@ impl AddressSpace {
         }
     }
 
-    /// Takes the leaves in `start..end` out of the tables. Pages that are being copied are waited for.
+    /// Clears the leaves in `start..end`. Waits for pages that are being copied.
     fn clear(&self, start: u64, end: u64, change: &mut Change<'_>, dropped: &mut Vec<Frame>) {
         paging::for_each_leaf(self.root, start, end, |_, table, place| {
             change.weakens();
@@ -164,7 +164,7 @@ impl AddressSpace {
         frames::free_all(free);
     }
 
-    /// Ends whatever regions are in `start..end`: pages, and tables that are empty then (munmap).
+    /// Removes the regions in `start..end`: pages, and tables that are then empty (munmap).
     pub fn unmap(&self, start: u64, end: u64) {
         let (mut dropped, mut tables) = (Vec::new(), FrameList::EMPTY);
         let mut change = self.unflushed.change();
@@ -190,7 +190,7 @@ impl AddressSpace {
         }
     }
 
-    /// Unlinks the lowest-level table for `address` if nothing is in it. The lock is held to write.
+    /// Unlinks the lowest-level table for `address` if it is empty. The lock is held for writing.
     fn unlink_if_empty(&self, address: u64, tables: &mut FrameList) {
         let Some(above) = paging::table(self.root, address, 2) else {
             return;
@@ -208,7 +208,7 @@ impl AddressSpace {
         self.set_access(start, end, Access::data(writable));
     }
 
-    /// What user code may do in `start..end` from now on. What was no region becomes one of zeroes.
+    /// Sets the rights of user code in `start..end`. Addresses without a region become one of zeroes.
     pub fn set_access(&self, start: u64, end: u64, access: Access) {
         let mut change = self.unflushed.change();
         {
@@ -236,14 +236,14 @@ impl AddressSpace {
                     backing: None,
                 });
             }
-            // Where writes are allowed again, the next one faults and finds out whose page it is.
+            // If writes are allowed again, the next one faults and finds the page's owner.
             paging::for_each_leaf(self.root, start, end, |_, _, place| {
-                // Nobody else changes what an entry allows: the lock is held to write.
+                // No other CPU changes rights: the lock is held for writing.
                 let old = Entry(place.load(Ordering::Acquire));
                 if old.allows_more_than(old.restricted(access)) {
                     change.weakens();
                 }
-                // The processor may set bits of its own at any time.
+                // The processor may set accessed and dirty bits at any time.
                 let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
                     Some(Entry(old).restricted(access).0)
                 });
@@ -254,13 +254,13 @@ impl AddressSpace {
         }
     }
 
-    /// A copy: pages that are not shared are copied when either side writes them. `None` when memory is out.
+    /// A copy: private pages are copied when either side writes them. `None` when memory is exhausted.
     pub fn fork(&self) -> Option<AddressSpace> {
         let copy = AddressSpace::new()?;
         let mut change = self.unflushed.change();
         let mut complete = true;
         {
-            // To write: no fault is under way, so no entry is being copied.
+            // For writing: no fault is in progress, so no entry is being copied.
             let regions = self.regions.write();
             for region in regions.iter() {
                 let shared = region.backing.as_ref().is_some_and(|backing| backing.shared);
@@ -287,7 +287,7 @@ impl AddressSpace {
             copy.regions.write().clone_from(&regions);
         }
         if change.must_flush() {
-            // Before the copy is used: from here on a write finds out whose page it is.
+            // Before the copy is used: from here on a write finds the page's owner.
             let Flushed { .. } = self.flush(Range::pages(0, crate::memory::USER_END, Stride::Size4K));
         }
         if complete {
@@ -297,11 +297,11 @@ impl AddressSpace {
         None
     }
 
-    /// Takes a reference to the page at `address`, found by a walk without locks; `None` when none is there. Whoever
-    /// has it gives it back by [`release_one`](Self::release_one).
+    /// Takes a reference to the page at `address`, found by a lockless walk; `None` when it is absent. The caller drops
+    /// it by [`release_one`](Self::release_one).
     ///
-    /// Right as long as flushes wait for CPUs whose interrupts are off, as those by interrupts do: then no frame that
-    /// the walk finds becomes another's before the walk is over.
+    /// Correct if flushes wait for CPUs with interrupts off, as flushes by IPI do: then no frame that the walk finds is
+    /// reused before the walk is over.
     pub fn pin(&self, address: u64) -> Option<Frame> {
         let walk = engine().walk(&self.space);
         let place = paging::place(paging::table(self.root, address, 1)?, address, 1);
@@ -314,14 +314,14 @@ impl AddressSpace {
         pinned
     }
 
-    /// Ends the space: takes it off every CPU, frees all it has. Nobody uses it any more.
+    /// Ends the space: unloads it from every CPU and frees its memory. It must have no user.
     pub fn destroy(self) {
         let _left = engine().retire(&self.space);
         free_tables(self.root, format::LEVELS);
     }
 }
 
-/// Frees a table of that level of a space that no CPU has loaded, with all that is below it in the lower half.
+/// Frees a table of that level of a space that no CPU has loaded, with everything below it in the lower half.
 fn free_tables(table: Frame, level: u32) {
     let own = if level == format::LEVELS {
         format::USER_ENTRIES

@@ -37,7 +37,7 @@ pub fn run(workload: Workload, options: &Options) -> ! {
     serial::exit(if stale == 0 { Status::Success } else { Status::Violation })
 }
 
-/// Those asked for that the machine has CPUs for; else powers of two, and all.
+/// The requested ones for which the machine has CPUs; else powers of two, and all.
 fn counts(options: &Options, all: usize) -> Vec<usize> {
     let asked: Vec<usize> = options
         .thread_counts()

@@ -1,9 +1,9 @@
-//! The counter, what it means, and yielding.
+//! The counter, its unit, and yielding.
 //!
-//! With `-icount` QEMU's counter is virtual nanoseconds, and each instruction takes 2^shift of them: the counter
-//! shifted down counts instructions, exactly, of all CPUs together, because one thread runs them in turn. An emulated
-//! CPU gives up its turn at `pause` and `hlt` (else only when a timer of any CPU falls due, and every 100 virtual
-//! milliseconds), so what the others do meanwhile can be seen from here and taken off: that is [`Own`].
+//! With `-icount` QEMU's counter is virtual nanoseconds, and each instruction takes 2^shift of them. The counter
+//! shifted down counts the instructions of all CPUs together exactly, because one thread runs them in turn. An emulated
+//! CPU gives up its turn at `pause` and `hlt`, otherwise only when a timer of any CPU expires, and every 100 virtual
+//! milliseconds. So the time of the others can be measured here and subtracted: see [`Own`].
 
 use crate::arch::{interrupts, timer};
 use crate::cpu::{Cpu, cpu};
@@ -16,33 +16,33 @@ static HERTZ: AtomicU64 = AtomicU64::new(1_000_000_000);
 /// log2 of the ticks of one instruction, plus one; 0 when instructions cannot be counted.
 static SHIFT: AtomicU64 = AtomicU64::new(0);
 
-/// What else a CPU has to do when it yields: one word, because each wait for a flush reads it.
+/// Additional work of a CPU when it yields: one word, because each wait for a flush reads it.
 static CHORES: AtomicU8 = AtomicU8::new(0);
 
 /// CPUs keep accounts of their time: see [`Own`]. It costs instructions at each yield and each interrupt.
 pub const ACCOUNTS: u8 = 1;
-/// Whoever waits carries out broadcasts that are emulated.
+/// Waiters carry out emulated broadcasts.
 pub const MAIL: u8 = 2;
-/// PAUSE leaves the emulator's loop and takes the lock that interrupts are sent under: so it is in QEMU when it
-/// emulates CPUs in parallel. Whoever waits executes it once in [`LOOKS`] only.
+/// PAUSE leaves the emulator's loop and takes the lock under which interrupts are sent, as in QEMU when it emulates
+/// CPUs in parallel. Waiters then execute it only once in [`LOOKS`].
 pub const DEAR_PAUSE: u8 = 4;
 
-/// Looks of a waiter for each PAUSE, where PAUSE is expensive. 1 and 64 were compared, by `cargo xtask linux-baseline
+/// Polls of a waiter for each PAUSE, if PAUSE is expensive. 1 and 64 were compared, by `cargo xtask linux-baseline
 /// --only rates`: with 1 `tlb_flush2` makes two thirds of the operations.
 pub const LOOKS: u32 = 64;
 
-/// From now on CPUs do this.
+/// Sets the additional work of CPUs.
 pub fn take_up(chore: u8) {
     CHORES.fetch_or(chore, Ordering::Relaxed);
 }
 
-/// What they do.
+/// The additional work.
 #[inline]
 pub fn chores() -> u8 {
     CHORES.load(Ordering::Relaxed)
 }
 
-/// With `icount`, takes the launcher's word for it; else the machine's.
+/// With `icount`, from the launcher; else from the machine.
 pub fn set_up(icount: Option<u64>) {
     if let Some(shift) = icount {
         SHIFT.store(shift + 1, Ordering::Relaxed);
@@ -72,13 +72,13 @@ pub fn now_ns() -> u64 {
     (u128::from(ticks()) * 1_000_000_000 / u128::from(hertz)) as u64
 }
 
-/// Lets other CPUs have the emulator's turn, and takes the time they use off this CPU's account.
+/// Yields the emulator's turn to other CPUs, and subtracts the time they use from this CPU's account.
 #[inline]
 pub fn relax() {
     relax_with(chores());
 }
 
-/// The same, by whoever has just read what it has to do.
+/// The same, for a caller that has just read the additional work.
 #[inline]
 pub fn relax_with(chores: u8) {
     let begun = (chores & ACCOUNTS != 0).then(|| Own::now(cpu()));
@@ -97,7 +97,7 @@ pub fn sleep() {
     }
 }
 
-/// A moment on one CPU's own account: what other CPUs do in its yields, and its interrupt handlers, do not count.
+/// A moment on one CPU's own account, which excludes other CPUs' time in its yields, and its interrupt handlers.
 pub struct Own {
     ticks: u64,
     away: u64,
@@ -128,7 +128,7 @@ impl Own {
         (ticks() - self.ticks).saturating_sub(others)
     }
 
-    /// All that time was other CPUs'.
+    /// All that time belonged to other CPUs.
     #[inline]
     fn took_turn(&self, cpu: &Cpu) {
         let spent = self.elapsed(cpu);

@@ -1,4 +1,4 @@
-//! What interrupts and page faults lead to, on every instruction set.
+//! Handlers of interrupts and page faults, on every instruction set.
 
 use crate::arch::traps::Frame;
 use crate::arch::{interrupts, probe};
@@ -6,14 +6,14 @@ use crate::cpu::{Cpu, add, cpu};
 use crate::region::Access;
 use crate::time::Own;
 
-/// The shootdown interrupt. Interrupts are off, and this CPU goes on only when it returns.
+/// The shootdown interrupt. Interrupts are off, and this CPU continues only when it returns.
 #[inline]
 pub fn shootdown(end_of_interrupt: impl FnOnce()) {
     let cpu = cpu();
     let entered = Own::if_kept();
     add(&cpu.counts.taken, 1);
-    // SAFETY: interrupts are off. The controller has taken the interrupt into service: one that is sent meanwhile comes
-    // again.
+    // SAFETY: interrupts are off. The controller has taken the interrupt into service: one that is sent meanwhile
+    // arrives again.
     unsafe { crate::engine().on_ipi() };
     end_of_interrupt();
     if let Some(entered) = entered {
@@ -30,16 +30,16 @@ pub fn timer(cpu: &Cpu) {
     crate::linux::task::tick(cpu);
 }
 
-/// A handler of an interrupt that began then is over: takes its time off the account of what it interrupted.
+/// The end of an interrupt handler that began then: subtracts its time from the account of the interrupted code.
 pub fn handler_over(cpu: &Cpu, entered: &Own) -> u64 {
     let spent = entered.elapsed(cpu);
-    // After `elapsed`, which takes off what nested handlers have added here.
+    // After `elapsed`, which subtracts what nested handlers have added here.
     cpu.in_handlers.set(cpu.in_handlers.get() + spent);
     crate::measure::handler_took(cpu, entered);
     spent
 }
 
-/// A page fault: whether what was interrupted can go on. Interrupts are off.
+/// A page fault: whether the interrupted code can continue. Interrupts are off.
 pub fn page_fault(frame: &mut Frame, address: u64, access: Access) -> bool {
     let cpu = cpu();
     add(&cpu.counts.faults, 1);
@@ -50,7 +50,7 @@ pub fn page_fault(frame: &mut Frame, address: u64, access: Access) -> bool {
         if frame.is_from_user() {
             crate::linux::inside::begin();
         }
-        // From here on locks may be taken, so others must be answered; and the thread may sleep, and go on elsewhere.
+        // From here on locks may be taken, so requests must be answered; the thread may sleep, and continue elsewhere.
         let masked = frame.interrupts_were_on();
         if masked {
             interrupts::enable();

@@ -1,16 +1,16 @@
 //! Changes of an address space that are not flushed yet (rule 9 of the protocol, regressions 33 and 34).
 //!
-//! Entries are changed by one thread, and flushed by it a little later. Another that comes between finds nothing to
-//! change: the page is gone, or read-only, already. It must not rely on that before it has flushed too, for CPUs may
-//! still have what was there. So those who change are counted, from before their first change until after their flush.
+//! One thread changes entries, and flushes them a little later. Another thread in between finds nothing to change: the
+//! page is already gone, or read-only. It must not rely on that before it has flushed too, because CPUs may still have
+//! the old entry. So changing threads are counted, from before their first change until after their flush.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How many have changed entries and not finished their flush.
+/// Number of threads that have changed entries and not finished their flush.
 pub struct Unflushed(AtomicU64);
 
 impl Unflushed {
-    /// Nobody.
+    /// Zero.
     pub const fn new() -> Unflushed {
         Unflushed(AtomicU64::new(0))
     }
@@ -24,14 +24,14 @@ impl Unflushed {
     }
 }
 
-/// One change. To be dropped after its flush.
+/// One change. Drop it after its flush.
 pub struct Change<'a> {
     all: &'a Unflushed,
     weakens: bool,
 }
 
 impl Change<'_> {
-    /// Before an entry is made to allow less.
+    /// Called before an entry is made to allow less.
     pub fn weakens(&mut self) {
         if !self.weakens {
             self.weakens = true;
@@ -40,10 +40,10 @@ impl Change<'_> {
         }
     }
 
-    /// After the entries have been looked at: whether to flush, for what this change has done or another that is under
-    /// way.
+    /// Called after the entries have been checked: whether to flush, because of this change or another in progress.
     pub fn must_flush(&self) -> bool {
-        // Entries read, then the count: who sees an entry of a change sees it counted, or sees that its flush is over.
+        // Entries read, then the count: a CPU that sees an entry of a change sees it counted, or sees that its flush is
+        // over.
         core::sync::atomic::fence(Ordering::Acquire);
         self.weakens || self.all.0.load(Ordering::Acquire) != 0
     }

@@ -1,7 +1,7 @@
 //! Small workloads of the kernel's own: threads, one to a CPU, that work on user pages. One line of JSON each.
 //!
-//! They are the simulator's workloads of the same names. The threads run in kernel mode; pages are touched through the
-//! translations of the space that is loaded, and faults are served as user code's are.
+//! They are the simulator's workloads of the same names. The threads run in kernel mode; pages are accessed through the
+//! translations of the loaded space, and faults are handled as for user code.
 
 use crate::arch::{features, traps};
 use crate::cpu::{self, Counts, Cpu, add};
@@ -23,7 +23,7 @@ use shootdown::Reach;
 const BASE: u64 = 0x0000_1000_0000;
 /// `tlb_flush2`: bytes of each thread's region.
 const REGION: u64 = 1 << 20;
-/// Instructions of a measurement, unless the command line has its own length.
+/// Default length of a measurement, in instructions.
 const WINDOW: u64 = 20_000_000;
 
 /// A workload.
@@ -32,7 +32,7 @@ pub struct Workload {
     name: &'static str,
     /// Every thread has a space of its own.
     apart: bool,
-    /// What a thread does: `index`, its CPU, and whether to go on.
+    /// The work of a thread: `index`, its CPU, and whether to continue.
     body: fn(&Shared, usize, &Cpu),
 }
 
@@ -60,7 +60,7 @@ pub fn named(name: &str) -> Option<Workload> {
     ALL.into_iter().find(|workload| workload.name == name)
 }
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 struct Shared {
     workload: Workload,
     spaces: Vec<AddressSpace>,
@@ -79,7 +79,7 @@ impl Shared {
         &self.spaces[if self.workload.apart { index } else { 0 }]
     }
 
-    /// Waits until every thread is there.
+    /// Waits until every thread has started.
     fn begin(&self) {
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.end.store(time::ticks() + self.length, Ordering::Release);
@@ -89,7 +89,7 @@ impl Shared {
         }
     }
 
-    /// Whether there is time left. Lets the emulator's other CPUs have their turn: nothing else would between two
+    /// Whether there is time left. Yields to the emulator's other CPUs, because nothing else does between two
     /// operations.
     fn goes_on(&self) -> bool {
         time::relax();
@@ -97,7 +97,7 @@ impl Shared {
     }
 }
 
-/// Sums of what all CPUs have counted.
+/// Sums of all CPUs' counts.
 #[derive(Default, Clone, Copy)]
 struct Totals {
     ops: u64,
@@ -151,7 +151,7 @@ impl Totals {
     }
 }
 
-/// Runs a workload, prints what came out, and ends.
+/// Runs a workload, prints the result, and ends.
 pub fn run(workload: Workload, options: &Options) -> ! {
     let all = cpu::all().len();
     let threads = if options.threads == 0 { all } else { options.threads };
@@ -170,14 +170,14 @@ pub fn run(workload: Workload, options: &Options) -> ! {
     })
 }
 
-/// What a run has counted, and how many ticks it took.
+/// The counts of a run, and its ticks.
 pub struct Measured {
     counted: Totals,
     took: u64,
 }
 
 impl Measured {
-    /// Reads that found what was gone.
+    /// Stale reads.
     pub fn stale(&self) -> u64 {
         self.counted.stale
     }
@@ -206,7 +206,7 @@ impl core::fmt::Display for Measured {
     }
 }
 
-/// Runs a workload: once to have every table and every tag that there will be, once for the rates, and once for the
+/// Runs a workload three times: first to allocate every table and tag, then for the rates, and finally for the
 /// stretches without interrupts and preemption.
 pub fn measure(workload: Workload, threads: usize, options: &Options) -> Measured {
     if engine().policy().reach == Reach::Adaptive {
@@ -309,7 +309,7 @@ fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals
     );
 }
 
-/// What carries broadcasts out.
+/// How broadcasts are carried out.
 pub fn broadcast_in_words() -> &'static str {
     let hooks = engine().kernel();
     features::broadcast_in_words(&hooks.processor, hooks.emulated)
@@ -328,7 +328,7 @@ impl core::fmt::Display for Number {
 }
 
 fn write_byte(address: u64, value: u8) {
-    // SAFETY: user memory of the space that is loaded, in which no Rust object lives.
+    // SAFETY: user memory of the loaded space, which contains no Rust object.
     unsafe { core::ptr::with_exposed_provenance_mut::<u8>(address as usize).write_volatile(value) };
 }
 
@@ -342,7 +342,7 @@ fn read_byte(address: u64) -> u8 {
 fn tlb_flush2(shared: &Shared, index: usize, cpu: &Cpu) {
     let space = shared.space(index);
     let start = BASE + index as u64 * REGION;
-    // Random beginnings, so that regions are not unmapped in step.
+    // Random starts, so that regions are not unmapped in step.
     let mut random = Xoshiro256PlusPlus::seed_from_u64(shared.seed << 8 | index as u64);
     let mut page = random.next_u64() % (REGION / PAGE);
     space.map(start, start + REGION, true);
@@ -379,7 +379,7 @@ fn madvise_spin(shared: &Shared, index: usize, cpu: &Cpu) {
     }
 }
 
-/// Each thread has a space of its own, takes the write permission of a page away and gives it back.
+/// Each thread has its own space, and repeatedly removes the write permission of a page and restores it.
 fn mprotect_all(shared: &Shared, index: usize, cpu: &Cpu) {
     let space = shared.space(index);
     space.map(BASE, BASE + PAGE, true);

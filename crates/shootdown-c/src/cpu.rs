@@ -1,4 +1,4 @@
-//! What a CPU says of itself: hotplug, switches, lazy TLB mode, ticks.
+//! Calls of a CPU about itself: hotplug, switches, lazy TLB mode, ticks.
 
 use crate::engine::{engine_of, shootdown_engine};
 use crate::space::{shootdown_space, space_of};
@@ -7,28 +7,28 @@ use crate::space::{shootdown_space, space_of};
 /// change. Interrupts off, and on soon after.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_cpu_online(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
     unsafe { engine_of(engine).cpu_online() }
 }
 
-/// This CPU is going down: after its last use of user translations and its last walk. From here on nobody waits for it.
-/// Interrupts off.
+/// Takes this CPU offline, after its last use of user translations and its last walk. From here on no flush waits for
+/// it. Interrupts off.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_cpu_offline(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
     unsafe { engine_of(engine).cpu_offline() }
 }
 
-/// Loads a space on this CPU, or ends its laziness when it is loaded already. From the scheduler.
+/// Loads a space on this CPU, or ends lazy TLB mode when it is loaded already. From the scheduler.
 ///
 /// # Safety
-/// The space stays until every CPU has left it: by switching to another or to the kernel, going off, or
+/// The space lives until every CPU has left it: by switching to another or to the kernel, going offline, or
 /// shootdown_retire.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_switch_to(engine: *const shootdown_engine, space: *const shootdown_space) {
@@ -36,27 +36,28 @@ pub unsafe extern "C" fn shootdown_switch_to(engine: *const shootdown_engine, sp
     unsafe { engine_of(engine).switch_to(space_of(space)) }
 }
 
-/// Loads the kernel's own top table: this CPU leaves its space.
+/// Loads the kernel's own root: this CPU leaves its space.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_switch_to_kernel(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
     unsafe { engine_of(engine).switch_to_kernel() }
 }
 
-/// The loaded space stays loaded, but no user address is touched until shootdown_leave_lazy or shootdown_switch_to.
+/// Enters lazy TLB mode: the space stays loaded, but no user address is touched until shootdown_leave_lazy or
+/// shootdown_switch_to.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_enter_lazy(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
     unsafe { engine_of(engine).enter_lazy() }
 }
 
-/// Ends laziness, or loads the space if it was unloaded meanwhile. Before any user address is touched.
+/// Ends lazy TLB mode, or loads the space if it was unloaded meanwhile. Call it before any user address is touched.
 ///
 /// # Safety
 /// As shootdown_switch_to.
@@ -66,11 +67,11 @@ pub unsafe extern "C" fn shootdown_leave_lazy(engine: *const shootdown_engine, s
     unsafe { engine_of(engine).leave_lazy(space_of(space)) }
 }
 
-/// User code of the loaded space has entered the kernel. When true, shootdown_leave_lazy is owed before any user
-/// address is touched, copying routines included, and before the return. Optional; worth it under "adaptive".
+/// User code of the loaded space has entered the kernel. If true, call shootdown_leave_lazy before any user address is
+/// touched, copying routines included, and before the return. Optional; useful under "adaptive".
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_enter_kernel(
     engine: *const shootdown_engine,
@@ -80,22 +81,22 @@ pub unsafe extern "C" fn shootdown_enter_kernel(
     unsafe { engine_of(engine).enter_kernel(space_of(space)) }
 }
 
-/// Does what other CPUs ask of this CPU, and says whether there was anything: in every loop that waits with interrupts
-/// off for something that a CPU may hold while it flushes, as a spin lock. Does nothing inside a walk. Not from NMI
-/// context. One load or two when nothing is asked.
+/// Serves requests of other CPUs, and returns whether there were any. Call it in every loop that waits with interrupts
+/// off for something that a CPU may hold while it flushes, such as a spin lock. Does nothing inside a walk. Not from
+/// NMI context. One or two loads when no request is pending.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_poll(engine: *const shootdown_engine) -> bool {
     // SAFETY: the caller's.
     unsafe { engine_of(engine).poll() }
 }
 
-/// Whether an NMI handler may touch user addresses of the space now. In NMI context.
+/// Whether an NMI handler may touch user addresses of the space. In NMI context.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_user_access_ok(
     engine: *const shootdown_engine,
@@ -105,22 +106,22 @@ pub unsafe extern "C" fn shootdown_user_access_ok(
     unsafe { engine_of(engine).user_access_ok(space_of(space)) }
 }
 
-/// The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU
-/// that cannot change. A load and a compare when nothing waits.
+/// The timer tick on this CPU, which is in no walk. Ticks end deferrals and grace periods. Any context with a CPU that
+/// cannot change. A load and a compare when nothing is pending.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_tick(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
     unsafe { engine_of(engine).tick() }
 }
 
-/// This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern
-/// it are synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
+/// This CPU takes no ticks from here on, although it runs user code: no deferral waits for it, and unmaps that concern
+/// it are synchronous. Not in the shootdown handler. Idle CPUs need not call it.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_tick_stops(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn shootdown_tick_stops(engine: *const shootdown_engine) {
 /// This CPU takes ticks again.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_tick_resumes(engine: *const shootdown_engine) {
     // SAFETY: the caller's.

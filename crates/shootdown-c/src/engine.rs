@@ -1,4 +1,4 @@
-//! Making an engine; what concerns the whole machine.
+//! Making an engine, and calls that concern the whole machine.
 
 use crate::kernel::CEngine;
 use crate::memory;
@@ -10,8 +10,8 @@ pub struct shootdown_engine {
     _opaque: [u8; 0],
 }
 
-/// Bytes that an engine of these settings needs: by its CPUs and, where its design has system-wide tags, by the tags of
-/// the machine. 0 for settings of which no engine is made. The hooks may be missing. Any context.
+/// Returns the size in bytes of an engine with these settings. It depends on the number of CPUs and, for designs with
+/// system-wide tags, on the tags of the machine. 0 for invalid settings. The hooks may be missing. Any context.
 ///
 /// # Safety
 /// The pointers are valid, or null.
@@ -26,17 +26,17 @@ pub unsafe extern "C" fn shootdown_engine_size(settings: *const shootdown_settin
     }
 }
 
-/// To what the memory of engines and spaces must be aligned, bytes. Any context.
+/// Returns the alignment of the memory of engines and spaces, bytes. Any context.
 #[unsafe(no_mangle)]
 pub extern "C" fn shootdown_alignment() -> usize {
     memory::ALIGNMENT
 }
 
-/// Makes an engine in memory of that many bytes, with every CPU off. Before the second CPU starts. The memory is the
-/// engine's for ever.
+/// Makes an engine in memory of that many bytes, with every CPU offline. Before the second CPU starts. The engine keeps
+/// the memory for ever.
 ///
 /// # Safety
-/// The pointers are valid, or null; the hooks do what they promise, on every CPU.
+/// The pointers are valid, or null; the hooks satisfy their contracts, on every CPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_engine_init(
     memory: *mut c_void,
@@ -63,11 +63,11 @@ pub(crate) unsafe fn engine_of(engine: *const shootdown_engine) -> &'static CEng
     unsafe { &*engine.cast() }
 }
 
-/// Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Does
-/// nothing in a library without it. Some microseconds. Context: as shootdown_flush.
+/// Measures the cost of IPIs and broadcasts: once, when all CPUs are online, for the design "adaptive". Does nothing in
+/// a library without it. Takes some microseconds. Context: as shootdown_flush.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_calibrate(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
@@ -76,11 +76,11 @@ pub unsafe extern "C" fn shootdown_calibrate(engine: *const shootdown_engine) {
     _engine.calibrate();
 }
 
-/// The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after
-/// it was acknowledged where the controller wants that. By hand, to poll, only outside of walks and of other calls.
+/// The shootdown interrupt has arrived. In its handler, with interrupts off and without migration, after the
+/// acknowledgement if the controller requires one. To poll, call it only outside of walks and of other calls.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_on_ipi(engine: *const shootdown_engine) {
     // SAFETY: the caller's.

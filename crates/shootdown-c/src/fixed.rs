@@ -1,9 +1,8 @@
-//! A design that is fixed when the library is built: the compiler then leaves out what the others need.
+//! A design that is fixed when the library is built: the compiler then removes the code of all others.
 
 use shootdown::Design;
 
-/// The design that the variable SHOOTDOWN_DESIGN of the build names, with that name; `None` where it is empty or not
-/// set.
+/// The design that the build variable SHOOTDOWN_DESIGN names, with that name; `None` if it is empty or not set.
 pub const FIXED: Option<(&str, Design)> = match option_env!("SHOOTDOWN_DESIGN") {
     Some(name) if !name.is_empty() => Some((name, named(name))),
     _ => None,

@@ -1,4 +1,4 @@
-//! Gathers: an unmap of one space, whose frames come back when its flush is complete.
+//! Gathers: an unmap of one space, whose frames are released when its flush is complete.
 
 use crate::engine::{engine_of, shootdown_engine};
 use crate::kernel::Hooks;
@@ -16,17 +16,17 @@ type CGather = Gather<'static, 'static, Hooks, u64, &'static mut Release, SHOOTD
 /// Words of a gather.
 pub const SHOOTDOWN_GATHER_WORDS: usize = 24;
 
-/// Words of what is called with the frames.
+/// Words of the release callback's state.
 const RELEASE_WORDS: usize = 2;
 
-/// An unmap that is being gathered. It stays where it is from its beginning to its end.
+/// A gathered unmap. It must not move from its beginning to its end.
 #[repr(C)]
 pub struct shootdown_gather {
     opaque: [MaybeUninit<u64>; SHOOTDOWN_GATHER_WORDS],
 }
 
-/// Frees frames: the flush that covers them is complete, on every CPU. Page-table pages are among them only when no
-/// lockless walk can hold a link to them. Called in the context of the call that flushed.
+/// Frees frames: the flush that covers them is complete, on every CPU. Page-table pages are included only when no
+/// lockless walk can hold a link to them. Called in the context of the flushing call.
 pub type shootdown_free_frames = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -37,12 +37,12 @@ pub type shootdown_free_frames = Option<
     ),
 >;
 
-/// Begins to gather an unmap of a space. Frames wait in buffer, which has room for capacity of them, at least one.
-/// shootdown_gather_finish is owed.
+/// Begins to gather an unmap of a space. Pending frames are kept in buffer, which has room for capacity of them, at
+/// least one. shootdown_gather_finish must follow.
 ///
 /// # Safety
-/// The gather and the buffer are valid memory, which nobody else uses and which stays where it is until
-/// shootdown_gather_finish, as do engine and space. release is not null.
+/// The gather and the buffer are valid memory without other users, which does not move until shootdown_gather_finish,
+/// like engine and space. release is not null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_gather_begin(
     engine: *const shootdown_engine,
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn shootdown_gather_begin(
         // SAFETY: the caller's; the slices are valid for the call.
         unsafe { release(context, pages.as_ptr(), pages.len(), tables.as_ptr(), tables.len()) }
     };
-    // SAFETY: the caller's. The callback lies behind the gather, in the same memory, which stays where it is.
+    // SAFETY: the caller's. The callback is stored after the gather, in the same memory, which does not move.
     unsafe {
         let callback = store_behind(gather, callback);
         let buffer = from_raw_parts_mut(buffer, capacity);
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn shootdown_gather_begin(
     }
 }
 
-/// # Safety
+/// The gather is valid memory that does not move while the result is used.
 /// The gather is valid memory that stays where it is while the result is used.
 unsafe fn store_behind<C: FnMut(Freed<'_, u64>) + 'static>(
     gather: *mut shootdown_gather,
@@ -86,9 +86,9 @@ unsafe fn store_behind<C: FnMut(Freed<'_, u64>) + 'static>(
     }
 }
 
-/// Adds the page at address, of 2^page_shift bytes, whose entry was cleared, and the frame that it named. When it
-/// returns true the buffer is full: call shootdown_gather_flush where waiting is allowed, before the next frame. The
-/// next frame does so otherwise, in the context of shootdown_flush.
+/// Adds the page at address, of 2^page_shift bytes, whose entry was cleared, and its frame. True means that the buffer
+/// is full: call shootdown_gather_flush where waiting is allowed, before the next frame. Otherwise the next frame
+/// flushes, in the context of shootdown_flush.
 ///
 /// # Safety
 /// The gather was begun and is not finished.
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn shootdown_gather_table(
     unsafe { (*gather.cast::<CGather>()).table(span.range(), frame) == Room::Full }
 }
 
-/// Adds entries that were changed and free nothing. Any context.
+/// Adds changed entries that free nothing. Any context.
 ///
 /// # Safety
 /// The gather was begun and is not finished.
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn shootdown_gather_changed(gather: *mut shootdown_gather,
     unsafe { (*gather.cast::<CGather>()).changed(range.range()) }
 }
 
-/// Flushes what was gathered, waits, and releases the frames; the gather may be used again. Context: as
+/// Flushes the gathered ranges, waits, and releases the frames; the gather may be used again. Context: as
 /// shootdown_flush.
 ///
 /// # Safety

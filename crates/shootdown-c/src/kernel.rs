@@ -17,11 +17,11 @@ pub type CFacade = shootdown_cpu::BareMetal;
 #[cfg(not(target_os = "none"))]
 pub type CFacade = shootdown::Native;
 
-/// The engine and a space as C has them.
+/// The engine and a space, as C sees them.
 pub type CEngine = Engine<'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 pub type CSpace = Space<CFacade, SHOOTDOWN_CPU_WORDS>;
 
-/// What C gave, the required ones known to be there.
+/// The hooks from C, with the required ones checked.
 pub struct Hooks {
     kernel: *mut c_void,
     limits: Option<BroadcastLimits>,
@@ -35,7 +35,7 @@ pub struct Hooks {
     optional: shootdown_hooks,
 }
 
-// SAFETY: the hooks are called on every CPU with the one pointer; the header says so.
+// SAFETY: the hooks are called on every CPU with the one pointer, as the header says.
 unsafe impl Sync for Hooks {}
 
 impl Hooks {
@@ -92,8 +92,8 @@ fn whole(what: shootdown_what, tag: Tag) -> shootdown_invalidation {
     }
 }
 
-// SAFETY, of all calls below: whoever made the engine promised that the hooks are functions that do what the header
-// says, with that pointer, on every CPU.
+// SAFETY, of all calls below: the caller of the init function promised that the hooks are functions that satisfy the
+// header's contracts, with that pointer, on every CPU.
 // SAFETY: what each hook does is the promise of whoever called `shootdown_init`.
 unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     const POLICY: Option<Policy> = match FIXED {

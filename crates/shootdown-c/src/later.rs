@@ -1,4 +1,4 @@
-//! Frames and table pages that wait: deferred unmaps, and grace periods of walks.
+//! Frames and page-table pages that wait: deferred unmaps, and grace periods of walks.
 
 use crate::engine::{engine_of, shootdown_engine};
 use crate::range::shootdown_range;
@@ -15,28 +15,27 @@ pub struct shootdown_deferral {
     opaque: [MaybeUninit<u64>; SHOOTDOWN_DEFERRAL_WORDS],
 }
 
-/// The deferrals that were over at some moment.
+/// The set of deferrals that are over.
 #[repr(C)]
 pub struct shootdown_deferrals_over {
     opaque: [MaybeUninit<u64>; 1],
 }
 
-/// A grace period that table pages wait for.
+/// A grace period of unlinked page-table pages.
 #[repr(C)]
 pub struct shootdown_grace {
     opaque: [MaybeUninit<u64>; 1],
 }
 
-/// The grace periods that were over at some moment.
+/// The set of grace periods that are over.
 #[repr(C)]
 pub struct shootdown_graces_over {
     opaque: [MaybeUninit<u64>; 1],
 }
 
-/// For an unmap of private memory that nobody can rely on until somebody maps the range again, for which so many frames
-/// wait. False when it was flushed, as by shootdown_flush: range and frames are free. True when it is deferred
-/// ("deferred" only): nobody was interrupted, and the range may not be mapped again nor the frames freed before the
-/// deferral is released.
+/// Unmaps private memory, with that number of frames, that no CPU relies on before the range is mapped again. False: it
+/// was flushed, as by shootdown_flush, and range and frames are free. True ("deferred" only): it is deferred and no CPU
+/// was interrupted. Then the range may not be mapped again, nor the frames freed, before the deferral is released.
 ///
 /// # Safety
 /// As shootdown_flush; the deferral is valid memory.
@@ -59,29 +58,29 @@ pub unsafe extern "C" fn shootdown_flush_later(
     }
 }
 
-/// Which deferrals are over, and the next epoch, where the last is over: what was deferred just now takes two calls,
-/// with a tick on every CPU that runs user code between them. Reads a line of every CPU: for one CPU now and then, at
-/// its tick. Any context with a CPU that cannot change.
+/// Returns which deferrals are over, and starts the next epoch if the last is over. A new deferral takes two calls,
+/// with a tick on every CPU that runs user code between them. Reads a line of every CPU: call it from one CPU
+/// occasionally, at its tick. Any context with a CPU that cannot change.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_deferrals_over(engine: *const shootdown_engine) -> shootdown_deferrals_over {
     // SAFETY: the caller's; it is as long.
     unsafe { core::mem::transmute(engine_of(engine).deferrals_over()) }
 }
 
-/// Whether the deferral is over: then it is spent, and what waited for it is free. Any context.
+/// Whether the deferral is over. If so, it is consumed, and its range and frames are free. Any context.
 ///
 /// # Safety
-/// The deferral was filled by a call that returned true, and is not spent; over is valid.
+/// The deferral was filled by a call that returned true, and is not consumed; over is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_release(
     engine: *const shootdown_engine,
     deferral: *mut shootdown_deferral,
     over: *const shootdown_deferrals_over,
 ) -> bool {
-    // SAFETY: the caller's. One that is not over is what it was.
+    // SAFETY: the caller's. One that is not over is unchanged.
     unsafe {
         let over = &*over.cast::<DeferralsOver>();
         engine_of(engine)
@@ -90,11 +89,11 @@ pub unsafe extern "C" fn shootdown_release(
     }
 }
 
-/// Ends a deferral at once, for a caller that wants range or frames now: flushes the range. As shootdown_flush. False:
-/// the deferral is of another space; it stays as it is, and nothing may be freed.
+/// Ends a deferral at once, for a caller that needs range or frames: flushes the range. Context: as shootdown_flush.
+/// False: the deferral is of another space; it is unchanged, and nothing may be freed.
 ///
 /// # Safety
-/// The deferral was filled for that range, by a call that returned true, and is not spent.
+/// The deferral was filled for that range, by a call that returned true, and is not consumed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_release_now(
     engine: *const shootdown_engine,
@@ -110,7 +109,7 @@ pub unsafe extern "C" fn shootdown_release_now(
     }
 }
 
-/// As shootdown_flush_tables, for table pages that can wait. False: they may be freed. True ("walk-grace",
+/// As shootdown_flush_tables, for page-table pages that can wait. False: they may be freed. True ("walk-grace",
 /// "broadcast"): when the grace period is over.
 ///
 /// # Safety
@@ -133,20 +132,19 @@ pub unsafe extern "C" fn shootdown_flush_tables_later(
     }
 }
 
-/// Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk. A CPU that
-/// idles, or runs user code, without ticks holds up all that began since; shootdown_flush_tables interrupts everybody,
-/// which ends them.
+/// Returns which grace periods are over. Reads a word of every CPU: for ticks, not for spinning. Not in a walk. A CPU
+/// that idles, or runs user code, without ticks delays all that began since. shootdown_flush_tables interrupts every
+/// CPU, which ends them.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_graces_over(engine: *const shootdown_engine) -> shootdown_graces_over {
     // SAFETY: the caller's; it is as long.
     unsafe { core::mem::transmute(engine_of(engine).graces_over()) }
 }
 
-/// Whether the grace period is over: then the table pages that waited for it may be freed. Any context; it may be asked
-/// again.
+/// Whether the grace period is over. If so, its page-table pages may be freed. Any context; may be called again.
 ///
 /// # Safety
 /// Grace was filled by a call that returned true; over is valid.
@@ -159,7 +157,7 @@ pub unsafe extern "C" fn shootdown_grace_is_over(
     unsafe { (*over.cast::<GracesOver>()).proof(*grace.cast::<Grace>()).is_some() }
 }
 
-// What C reserves is enough.
+// The size reserved by C suffices.
 const _: () = {
     assert!(size_of::<Deferral>() <= size_of::<shootdown_deferral>() && align_of::<Deferral>() <= 8);
     assert!(size_of::<Grace>() <= size_of::<shootdown_grace>() && align_of::<Grace>() <= 8);

@@ -1,7 +1,7 @@
 //! The engine for kernels written in C: the calls of [`shootdown::Engine`] with the hooks as pointers to functions.
 //!
-//! `include/shootdown.h` is generated from these files, comments included, so they are written for a reader of C. What
-//! a call guarantees is said in full where it is implemented: [`shootdown`] and its `hooks`.
+//! `include/shootdown.h` is generated from these files, comments included, so they are written for a reader of C. The
+//! full guarantees of a call are documented where it is implemented: [`shootdown`] and its `hooks`.
 //!
 //! A hook costs an indirect call here. A kernel that cannot afford that writes the six required ones in Rust.
 #![cfg_attr(not(feature = "std"), no_std)]

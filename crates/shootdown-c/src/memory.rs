@@ -9,7 +9,7 @@ use shootdown::{Design, Engine, Facade, PerCpu, Root, Storage, Tags, tag_words};
 
 type TagWord = <CFacade as Facade>::U64;
 
-/// Bytes: that of the strictest part.
+/// Alignment in bytes: that of the strictest part.
 pub const ALIGNMENT: usize = {
     let parts = [
         align_of::<CEngine>(),
@@ -25,7 +25,7 @@ pub const ALIGNMENT: usize = {
     most
 };
 
-/// Words for the tags of a design: none where each CPU gives out its own.
+/// Words for the tags of a design: none if each CPU assigns its own.
 fn tags_of(design: &Design) -> usize {
     match design.policy.tags {
         Tags::PerCpu => 0,
@@ -33,18 +33,18 @@ fn tags_of(design: &Design) -> usize {
     }
 }
 
-/// Where each part lies.
+/// Offset of each part.
 pub struct Layouts {
     cpus: usize,
     tags: usize,
     /// Words of tags.
     tag_words: usize,
-    /// Of all, bytes.
+    /// Total bytes.
     pub size: usize,
 }
 
 impl Layouts {
-    /// For so many CPUs under that design; `None` where they are none or too many.
+    /// For that many CPUs under that design; `None` for zero or too many.
     pub fn of(cpus: usize, design: &Design) -> Option<Layouts> {
         if cpus == 0 || cpus > 64 * SHOOTDOWN_CPU_WORDS {
             return None;
@@ -94,8 +94,8 @@ pub unsafe fn init(
     if first.is_null() || size < layouts.size || first.align_offset(ALIGNMENT) != 0 {
         return Err(shootdown_status::SHOOTDOWN_BAD_MEMORY);
     }
-    // SAFETY: the block is large enough for what `Layouts` says lies there, aligned, and the caller's for ever. All of
-    // it is written before it is referred to.
+    // SAFETY: the block is large enough for the parts of `Layouts`, aligned, and given up by the caller for ever. All
+    // of it is written before any reference to it.
     unsafe {
         let cpus = first.add(layouts.cpus).cast::<PerCpu<CFacade>>();
         (0..count).for_each(|cpu| cpus.add(cpu).write(PerCpu::new()));

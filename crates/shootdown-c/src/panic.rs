@@ -1,14 +1,14 @@
-//! Where there is no standard library, the kernel ends what cannot go on.
+//! Without the standard library, the kernel handles panics.
 
 use core::ffi::c_char;
 
 unsafe extern "C" {
-    /// Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text,
-    /// which has no zero at its end, names it and the place. Must not return.
+    /// Supplied by the kernel if this library is built without `std`: a rule of an interface was broken. The text,
+    /// which is not zero-terminated, names it and the place. Must not return.
     fn shootdown_panic(text: *const c_char, length: usize) -> !;
 }
 
-/// As much of a message as fits.
+/// The part of a message that fits.
 struct Text {
     bytes: [u8; 256],
     length: usize,
@@ -33,7 +33,8 @@ impl Text {
     }
 }
 
-/// Without the formatting of `core`, which is several KiB of code: a message with numbers in it is known by its place.
+/// Without the formatting of `core`, which is several KiB of code: a message with arguments is replaced by its
+/// location.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let mut text = Text {

@@ -1,19 +1,18 @@
-//! What a flush covers.
+//! The range of a flush.
 
 use shootdown::{Range, Stride};
 
-/// What a flush covers. First and last byte are rounded to pages.
+/// The range of a flush. First and last byte are rounded to pages.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct shootdown_range {
     /// First byte.
     pub start: u64,
-    /// One past the last; when it is not above start, the page at start is meant.
+    /// One past the last byte; if it is not above start, the range is the page at start.
     pub end: u64,
-    /// log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no
-    /// less.
+    /// log2 of the smallest page that was withdrawn: 12, 21 or 30. Any other value counts as 12, which flushes no less.
     pub page_shift: u32,
-    /// Whether table pages are being freed: then the CPUs' caches of upper levels go, too.
+    /// Whether page-table pages are being freed: then the CPUs' paging-structure caches are flushed too.
     pub tables: bool,
 }
 
@@ -35,7 +34,7 @@ impl shootdown_range {
     }
 }
 
-/// The smallest page, where the shift is that of none: it flushes no less.
+/// The smallest page, for an invalid shift: it flushes no less.
 pub(crate) fn stride_of(page_shift: u32) -> Stride {
     match page_shift {
         21 => Stride::Size2M,

@@ -1,4 +1,4 @@
-//! What an engine is made of: the design, by name and by what is changed of it, the machine and the hooks.
+//! The settings of an engine: the design, by name and with changes, the machine and the hooks.
 
 use crate::fixed::FIXED;
 use crate::hooks::shootdown_hooks;
@@ -6,56 +6,56 @@ use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::{CStr, c_char, c_void};
 use shootdown::{Design, Errata, Machine, Policy};
 
-/// Why there is no engine.
+/// The result of making an engine.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum shootdown_status {
-    /// There is one.
+    /// Success.
     SHOOTDOWN_OK = 0,
-    /// No design has that name, or the library is built for another design alone.
+    /// No design has that name, or the library is built for another design.
     SHOOTDOWN_UNKNOWN_DESIGN,
-    /// No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS; or cpu_words is not what the library was built for.
+    /// No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS; or cpu_words differs from the library's.
     SHOOTDOWN_BAD_CPUS,
     /// One of the six required hooks is null; or the machine broadcasts, and broadcast or broadcast_sync is; or pin or
     /// unpin is, and the kernel does not say that it is not preemptible.
     SHOOTDOWN_MISSING_HOOK,
     /// A null pointer, or memory that is too small or not aligned.
     SHOOTDOWN_BAD_MEMORY,
-    /// Policy and machine do not fit each other or the CPUs; each field says what it may be. Under designs that give
-    /// tags out system-wide only, tags must outnumber the CPUs. Where the library is built for one design, its policy
-    /// cannot be changed.
+    /// Policy and machine do not fit each other or the CPUs; each field documents its range. Under designs with
+    /// system-wide tags only, tags must outnumber the CPUs. Where the library is built for one design, its policy is
+    /// fixed.
     SHOOTDOWN_DOES_NOT_FIT,
 }
 
-/// What the kernel may change of a design. shootdown_design gives the design's own.
+/// The settings of a design that the kernel may change. shootdown_design writes the design's own.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct shootdown_policy {
-    /// Pages up to which a range is flushed page by page; above, the whole tag goes.
+    /// Pages up to which a range is flushed page by page; above, the whole tag is flushed.
     pub ceiling: u32,
     /// Per-CPU tags in use, 1 to 16.
     pub slots: u8,
     /// One request in this many, a power of two, is timed; for "adaptive".
     pub sample_one_in: u32,
-    /// Samples in a row that must find a space better off without its tag before it gives it up; for "adaptive".
+    /// Consecutive samples that must favour a space without its tag before it gives the tag up; for "adaptive".
     pub demote_after: u32,
-    /// Frames that unmaps on one CPU may keep waiting; for "deferred".
+    /// Frames that unmaps on one CPU may defer; for "deferred".
     pub defer_frames: u32,
     /// Wait in ns after which a CPU that has not answered is reported to the hook `stuck`; 0 reports never.
     pub stuck_ns: u64,
 }
 
-/// What the machine can do. shootdown_design gives x86 with PCIDs and the errata that are part of the design.
+/// The features of the machine. shootdown_design writes x86 with PCIDs and the errata that are part of the design.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct shootdown_machine {
-    /// One past the last tag: 4096 with PCIDs, at most 65536. 1 or 0 where there are none: then every hook is given tag
-    /// 0 and load_root never `keep`, and both may be ignored.
+    /// One past the last tag: 4096 with PCIDs, at most 65536. 1 or 0 without tags: then every hook receives tag 0 and
+    /// load_root never receives `keep`, and both may be ignored.
     pub tag_limit: u32,
     /// First tag that the engine may use, from 1.
     pub first_tag: u16,
-    /// User and kernel halves under pairs of tags that differ in SHOOTDOWN_USER_HALF (PTI). The hooks are asked for
-    /// both of every pair.
+    /// User and kernel halves under pairs of tags that differ in SHOOTDOWN_USER_HALF (PTI). The hooks receive both of
+    /// every pair.
     pub split: bool,
     /// Erratum: never broadcast.
     pub never_broadcast: bool,
@@ -120,7 +120,7 @@ impl shootdown_machine {
     }
 }
 
-/// The design of that name; of no other than the one that the library is built for, if it is built for one.
+/// The design of that name. A library that is built for one design has only that one.
 ///
 /// # Safety
 /// `name` is a string or null.
@@ -140,7 +140,7 @@ unsafe fn preset(name: *const c_char) -> Option<Design> {
     }
 }
 
-/// Writes what the design of that name comes to, for the kernel to change and to give in the settings. False when there
+/// Writes the settings of the design of that name, for the kernel to change and to pass in the settings. False if there
 /// is no such design. Either pointer may be null. Any context.
 ///
 /// # Safety
@@ -172,35 +172,34 @@ pub unsafe extern "C" fn shootdown_design(
 pub struct shootdown_settings {
     /// The hooks; copied.
     pub hooks: shootdown_hooks,
-    /// What each hook gets. Shared by all CPUs; used for as long as the engine is.
+    /// The context pointer of each hook. Shared by all CPUs; used for the engine's lifetime.
     pub kernel: *mut c_void,
-    /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Null for
-    /// the one that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
+    /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Null
+    /// for the design that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
     pub design: *const c_char,
-    /// The changes to its policy; null for none. shootdown_engine_init alone reads it, and the machine.
+    /// The changes to its policy; null for none. Only shootdown_engine_init reads it, and the machine.
     pub policy: *const shootdown_policy,
     /// The machine; null for x86 with PCIDs, not split.
     pub machine: *const shootdown_machine,
-    /// SHOOTDOWN_CPU_WORDS, so that a header that differs from the library is found out.
+    /// SHOOTDOWN_CPU_WORDS, so that a header that differs from the library is detected.
     pub cpu_words: u32,
-    /// CPUs of the machine, those that are off included.
+    /// CPUs of the machine, including those that are offline.
     pub cpus: u32,
-    /// The kernel is never preempted: no thread is taken off its CPU but where it asks for it. Then pin and unpin may
-    /// be null.
+    /// The kernel is never preempted: a thread leaves its CPU only when it asks for that. Then pin and unpin may be
+    /// null.
     pub not_preemptible: bool,
-    /// Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be
-    /// broadcast.
+    /// Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 without broadcasts.
     pub broadcast_pages: u32,
-    /// Most 2 MiB pages in one; 0 is taken for 1.
+    /// Most 2 MiB pages in one; 0 counts as 1.
     pub broadcast_large_pages: u32,
-    /// Whether a broadcast is carried out by interrupting every other CPU, as firmware of RISC-V does (SBI RFENCE).
+    /// Whether a broadcast interrupts every other CPU, as firmware of RISC-V does (SBI RFENCE).
     pub broadcast_interrupts: bool,
-    /// The top table that maps the kernel only.
+    /// The root that maps only the kernel.
     pub kernel_root: u64,
 }
 
 impl shootdown_settings {
-    /// The design, with what is changed.
+    /// The design, with the changes.
     ///
     /// # Safety
     /// The pointers are valid, or null.

@@ -1,4 +1,4 @@
-//! Sizes for memory that is reserved where the kernel is built, and members of the kernel's own structures.
+//! Sizes for statically reserved memory, and for members of the kernel's own structures.
 //!
 //! Upper bounds, checked here against the library. shootdown_engine_size and shootdown_space_size are exact.
 
@@ -6,7 +6,7 @@ use crate::kernel::{CEngine, CFacade, CSpace};
 use crate::words::SHOOTDOWN_CPU_WORDS;
 use shootdown::PerCpu;
 
-/// To what the memory of an engine or a space is aligned, bytes: a cache line.
+/// Alignment of the memory of an engine or a space, bytes: a cache line.
 pub const SHOOTDOWN_ALIGNMENT: usize = 64;
 
 /// Bytes of a space.
@@ -18,7 +18,7 @@ pub const SHOOTDOWN_ENGINE_FIXED: usize = 1664 + 16 * SHOOTDOWN_CPU_WORDS;
 /// Bytes of each CPU of an engine.
 pub const SHOOTDOWN_CPU_SIZE: usize = 1600;
 
-// What C reserves is enough.
+// The size reserved by C suffices.
 const _: () = {
     assert!(size_of::<CSpace>() <= SHOOTDOWN_SPACE_SIZE);
     assert!(size_of::<CEngine>() <= SHOOTDOWN_ENGINE_FIXED);

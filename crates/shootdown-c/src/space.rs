@@ -10,13 +10,13 @@ pub struct shootdown_space {
     _opaque: [u8; 0],
 }
 
-/// Bytes that a space needs. Any context.
+/// Returns the size of a space in bytes. Any context.
 #[unsafe(no_mangle)]
 pub extern "C" fn shootdown_space_size() -> usize {
     size_of::<CSpace>()
 }
 
-/// Makes an address space in memory of that size and alignment; null when it is not aligned. Nothing is to be undone:
+/// Makes an address space in memory of that size and alignment; null when it is not aligned. It needs no destructor:
 /// after shootdown_retire the memory may be reused.
 ///
 /// # Safety
@@ -43,11 +43,11 @@ pub(crate) unsafe fn space_of<'a>(space: *const shootdown_space) -> &'a CSpace {
     unsafe { &*space.cast() }
 }
 
-/// The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory
-/// and its tables may be freed. As shootdown_flush.
+/// Ends the space. No CPU has it loaded except in lazy TLB mode, and its tables have no walk: those CPUs leave it. Then
+/// its memory and its tables may be freed. Context: as shootdown_flush.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_retire(engine: *const shootdown_engine, space: *const shootdown_space) {
     // SAFETY: the caller's.

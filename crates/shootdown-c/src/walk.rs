@@ -18,9 +18,8 @@ pub struct shootdown_walk {
     opaque: [MaybeUninit<u64>; SHOOTDOWN_WALK_WORDS],
 }
 
-/// Begins a lockless walk of the space's tables: masks interrupts, and no table page that it can reach is freed until
-/// it ends. Nothing may wait meanwhile. Under a design that says that there are such walks ("adaptive", "walk-sticky"
-/// and so on).
+/// Begins a lockless walk of the space's tables: masks interrupts, and no page-table page that it can reach is freed
+/// until it ends. Do not wait meanwhile. For designs with lockless walks ("adaptive", "walk-sticky" and so on).
 ///
 /// # Safety
 /// The walk is valid memory.
@@ -51,7 +50,7 @@ pub unsafe extern "C" fn shootdown_walk_begin_nmi(
     }
 }
 
-/// Ends a walk, on the CPU where it began. Walks that nest may end in any order.
+/// Ends a walk, on the CPU where it began. Nested walks may end in any order.
 ///
 /// # Safety
 /// The walk was begun and has not ended.
@@ -61,5 +60,5 @@ pub unsafe extern "C" fn shootdown_walk_end(walk: *mut shootdown_walk) {
     unsafe { drop(walk.cast::<CWalk>().read()) }
 }
 
-// What C reserves is enough.
+// The size reserved by C suffices.
 const _: () = assert!(size_of::<CWalk>() <= size_of::<shootdown_walk>() && align_of::<CWalk>() <= 8);

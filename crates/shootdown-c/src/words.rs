@@ -1,4 +1,4 @@
-//! How many CPUs the library is built for.
+//! The number of CPUs that the library is built for.
 
 /// Words of a set of CPUs: machines of up to 64 times as many CPUs. The variable SHOOTDOWN_CPU_WORDS of the build, or
 /// 1.

@@ -1,5 +1,4 @@
-//! The header is the one that the source says, and a kernel written in C that includes it keeps its translations
-//! coherent.
+//! The header matches the source, and a kernel written in C that includes it keeps its translations coherent.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +10,7 @@ fn header() -> PathBuf {
     root().join("include/shootdown.h")
 }
 
-/// The files of which the header is made, in its order.
+/// The source files of the header, in its order.
 const SOURCES: [&str; 13] = [
     "settings", "hooks", "range", "sizes", "engine", "space", "cpu", "flush", "gather", "batch", "walk", "later",
     "panic",
@@ -95,7 +94,7 @@ mod machine {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    /// The library, in a build of its own: that of this test is locked, and has another name each time.
+    /// The library, in a separate build: that of this test is locked, and its name changes.
     fn library() -> PathBuf {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
         let built = Command::new(env!("CARGO"))
@@ -115,7 +114,7 @@ mod machine {
         target.join("debug/libshootdown_c.a")
     }
 
-    /// Compiles `tests/machine.c` with these definitions; the program.
+    /// Compiles `tests/machine.c` with these definitions; returns the program.
     fn machine(library: &Path, name: &str, definitions: &[&str]) -> PathBuf {
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()))
@@ -170,7 +169,7 @@ mod machine {
         }
         let (status, text) = run(&program, "none");
         assert_eq!(status, Some(3), "stale translations are found: {text}");
-        // A kernel that forgets one of its duties is caught by the same machine.
+        // The same machine catches a kernel that omits one of its obligations.
         for (name, forgotten, design) in [
             ("without_pages", "-DFORGET_PAGES", "ipi"),
             ("without_tags", "-DFORGET_TAGS", "ipi"),

@@ -1,8 +1,9 @@
-/* A machine of three CPUs with software TLBs, and a kernel for it: every access that uses a stale translation is counted.
+/* A machine of three CPUs with software TLBs, and a kernel for it. Each access through a stale translation is counted.
  *
- * One CPU runs at a time; an interrupt is taken by its target at once, in the middle of what the sender does.
+ * One CPU runs at a time. The target handles an interrupt at once, inside the sender's call of the hook.
  *
- * Arguments: the design; "split" for pairs of tags, "untagged" for none. Status: 0, 3 after stale translations, 1 when something else is not as it should be. */
+ * Arguments: the design; "split" for pairs of tags, "untagged" for none.
+ * Status: 0 if all is well, 3 after stale translations, 1 after another failure. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,7 +180,7 @@ static uint64_t now_ns(void *kernel)
     return now += 100;
 }
 
-/* A device that shares the page tables of space 0, and forgets what it is told to when it is waited for. */
+/* A device that shares the page tables of space 0. It invalidates when the engine waits for it. */
 
 static uint64_t secondary(void *kernel, uint64_t root, const struct shootdown_range *range)
 {
@@ -199,14 +200,14 @@ static void secondary_sync(void *kernel, uint64_t ticket)
     device_done = ticket > device_done ? ticket : device_done;
 }
 
-/* The processor: a page that is not in the TLB is looked up in the tables. */
+/* The processor: a TLB miss reads the page tables. */
 
 static void touch(unsigned on, unsigned space, unsigned page)
 {
     struct cpu *cpu = &cpus[on];
     uint64_t address = USER + page * PAGE;
     CHECK(cpu->root == space && !cpu->lazy);
-    /* The exit path loads the user half. */
+    /* The exit to user mode loads the user half. */
     uint16_t tag = machine.split ? cpu->tag | SHOOTDOWN_USER_HALF : cpu->tag;
     struct entry *entry = NULL, *free_entry = NULL;
     for (unsigned i = 0; i < ENTRIES; i++) {
@@ -216,7 +217,7 @@ static void touch(unsigned on, unsigned space, unsigned page)
             entry = &cpu->entries[i];
     }
     if (!entry) {
-        /* A full TLB evicts one. */
+        /* A full TLB evicts an entry. */
         entry = free_entry ? free_entry : &cpu->entries[page];
         *entry = (struct entry){tables[space][page] != 0, tag, address, tables[space][page]};
     }
@@ -249,7 +250,7 @@ static void unlock(void *argument)
     meanwhiles++;
 }
 
-/* Frames come back when nobody uses them any more. */
+/* Frames that are no longer in use. */
 static uint64_t released[PAGES];
 static size_t released_pages, released_tables;
 
@@ -268,7 +269,7 @@ static void release(void *context, const uint64_t *frames, size_t frame_count, c
     released_tables += table_count;
 }
 
-/* Gathers the unmap of those pages, whose entries are cleared here, with a buffer for 4 frames, and their table. */
+/* Unmaps the pages and their table with a gather, whose buffer holds 4 frames. */
 static void gather_pages(unsigned first, unsigned count)
 {
     struct shootdown_gather gather;
@@ -290,7 +291,7 @@ static void gather_pages(unsigned first, unsigned count)
     CHECK(released_pages == count && released_tables == 1);
 }
 
-/* Both CPUs cache the pages, the current one takes them away by `way`, both look again. */
+/* Both CPUs cache the pages, the current one unmaps them by `way`, and both access them again. */
 static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
 {
     map(0, first, count, true);
@@ -334,7 +335,7 @@ static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
     }
     if (invalidates && way != 5) {
         CHECK(device_told.start <= range.start && device_told.end >= range.end && device_told.page_shift == 12);
-        /* What is settled after a batch is the whole space. */
+        /* After a batch, the whole space is flushed. */
         CHECK((device_told.tables == range.tables || way == 3) && device_done == device_ticket);
     }
     for (unsigned page = first; page < first + count; page++) {
@@ -343,7 +344,7 @@ static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
     }
 }
 
-/* On every CPU up to that one. */
+/* A tick on each CPU up to `last`. */
 static void tick(unsigned last)
 {
     unsigned here = current;
@@ -352,7 +353,7 @@ static void tick(unsigned last)
     current = here;
 }
 
-/* Both CPUs cache the pages, which are unmapped, and mapped again when they are out of quarantine. CPU 2 takes no ticks. */
+/* Both CPUs cache the pages; they are unmapped, and mapped again after their quarantine. CPU 2 has no ticks. */
 static void unmap_later(bool deferred, bool now, unsigned first, unsigned count)
 {
     current = 2;
@@ -399,7 +400,7 @@ static void unmap_later(bool deferred, bool now, unsigned first, unsigned count)
     current = 0;
 }
 
-/* A table page of space 0 is unlinked, which CPU 2 may be reading. Some designs let it wait whoever reads. */
+/* Unlinks a table page of space 0 that CPU 2 may be reading. Some designs defer its free in either case. */
 static void free_table_later(bool must_wait)
 {
     struct shootdown_walk walk;
@@ -514,7 +515,7 @@ static void what_is_wrong_is_refused(void)
     free(memory);
 }
 
-/* Reserved where this is built: enough for every design on a machine of 4096 tags. */
+/* Reserved at compile time: enough for every design on a machine with 4096 tags. */
 static _Alignas(SHOOTDOWN_ALIGNMENT) char engine_memory[SHOOTDOWN_ENGINE_SIZE(CPUS, 4096)];
 static _Alignas(SHOOTDOWN_ALIGNMENT) char space_memory[SPACES + 1][(SHOOTDOWN_SPACE_SIZE + 63) / 64 * 64];
 
@@ -556,7 +557,7 @@ int main(int argc, char **argv)
         unmap_everywhere((round + 1) % 6, 8, 4);
         unmap_everywhere((round + 2) % 6, 10, 40); /* beyond the ceiling: whole tags */
 
-        /* CPU 1 is lazy while pages go, and comes back; then it has been elsewhere while they went. */
+        /* CPU 1 is lazy during an unmap, then comes back; the second time it runs another space meanwhile. */
         for (unsigned elsewhere = 0; elsewhere < 2; elsewhere++) {
             map(0, 3, 2, true);
             touch(1, 0, 3);

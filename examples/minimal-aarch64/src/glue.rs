@@ -1,4 +1,4 @@
-//! What this kernel writes to use the engine: the whole of it.
+//! All the code that this kernel needs for the engine.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU64;
@@ -9,10 +9,10 @@ use spin::Once;
 /// The software-generated interrupt of shootdowns.
 pub const IPI: u8 = 1;
 
-/// Tags below this are used: every processor has 256 ASIDs.
+/// Limit of the used tags: every processor has 256 ASIDs.
 const TAGS: u32 = 256;
 
-/// One ASID for a space on all CPUs; other CPUs are reached by interrupts or by broadcast.
+/// One ASID for a space on all CPUs; flushes of other CPUs by IPI or by broadcast.
 const POLICY: Policy = Policy {
     ceiling: 33,
     ..if cfg!(feature = "broadcast") {
@@ -33,7 +33,7 @@ unsafe impl Kernel<1> for Hooks {
     const PREEMPTIBLE: bool = false;
     const POLICY: Option<Policy> = Some(POLICY);
     fn cpu(&self) -> CpuId {
-        // The board counts its first CPUs in Aff0.
+        // The board numbers its first CPUs in Aff0.
         Controller.this_cpu() as CpuId
     }
     fn send_ipi(&self, targets: &CpuMask<1>) {
@@ -53,7 +53,7 @@ pub fn start(kernel_root: u64, root: u64) {
     let kernel_root = Root(kernel_root);
     let processor = Processor::discover(kernel_root);
     let (cpus, tags) = (&raw mut CPUS, &raw mut TAG_WORDS);
-    // SAFETY: nobody else names them, and this runs once.
+    // SAFETY: the only reference to them, and this runs once.
     let (cpus, tags) = unsafe { ((*cpus).write([PerCpu::new(), PerCpu::new()]), &mut *tags) };
     let design = POLICY.on(processor.machine().limited_to(TAGS));
     let engine = Engine::new(Hooks { processor }, design, kernel_root, Storage { cpus, tags });
@@ -61,7 +61,7 @@ pub fn start(kernel_root: u64, root: u64) {
     SHOOTDOWN.call_once(|| (engine, space));
 }
 
-/// This CPU takes part, and runs the space.
+/// Brings this CPU online, and loads the space.
 pub fn join() {
     let (engine, space) = SHOOTDOWN.get().expect("started");
     engine.cpu_online();
@@ -69,13 +69,13 @@ pub fn join() {
     unsafe { engine.switch_to(space) };
 }
 
-/// The entry of `page` was cleared: when this returns nobody reads through it.
+/// Flushes `page`, whose entry was cleared. On return no CPU uses the old translation.
 pub fn flush(page: u64) {
     let (engine, space) = SHOOTDOWN.get().expect("started");
     let _the_frame_is_free = engine.flush(space, Range::page(page));
 }
 
-/// The interrupt has come, and was acknowledged.
+/// Handles the shootdown interrupt, after the acknowledgement.
 pub fn on_ipi() {
     let (engine, _) = SHOOTDOWN.get().expect("started");
     // SAFETY: interrupts are off in handlers.

@@ -1,7 +1,7 @@
 //! The smallest kernel of two CPUs around the engine: one remaps a page while the other reads it.
 //!
 //! When a flush has returned, the frame behind the page is free: the first CPU writes [`FREED`] into it. A reader that
-//! still finds that has read a freed frame by a stale translation. `glue.rs` is what an embedder writes.
+//! finds that value has read a freed frame through a stale translation. `glue.rs` is the embedder's part.
 #![no_std]
 #![no_main]
 
@@ -14,11 +14,11 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use shootdown_cpu::{Controller, relax};
 
-/// How often the page is remapped.
+/// Number of remaps of the page.
 const ROUNDS: u64 = 200;
-/// The page that is remapped. Beyond what is mapped where it is: devices from 0, memory from 1 GiB.
+/// The remapped page. Above the identity mapping: devices from 0, memory from 1 GiB.
 const PAGE: u64 = 2 << 30;
-/// What a frame holds that is free; one that is mapped holds 1.
+/// Content of a free frame; a mapped one holds 1.
 const FREED: u64 = 0xDEAD;
 
 /// A page of words: a page table or a frame.
@@ -26,11 +26,11 @@ const FREED: u64 = 0xDEAD;
 struct Words([AtomicU64; 512]);
 
 impl Words {
-    /// Nothing.
+    /// All zero.
     const fn zero() -> Words {
         Words([const { AtomicU64::new(0) }; 512])
     }
-    /// Blocks of 1 GiB mapped where they are, without ASID: devices (attribute 1, never executed) and memory
+    /// Identity-mapped blocks of 1 GiB, without ASID: devices (attribute 1, never executed) and memory
     /// (attribute 0, inner-shareable).
     const fn identity() -> Words {
         let mut table = Words::zero();
@@ -48,7 +48,7 @@ const TABLE: u64 = 0b11;
 /// A page: with ASID, never executed, accessed, inner-shareable.
 const USER: u64 = 3 << 53 | 1 << 11 | 1 << 10 | 3 << 8 | 0b11;
 
-/// The top table of the kernel alone; and those of the space, level by level.
+/// The kernel's own root, and the tables of the space, level by level.
 static KERNEL: Words = Words::identity();
 static SPACE: [Words; 3] = [Words::identity(), Words::zero(), Words::zero()];
 static FRAMES: [Words; 4] = [const { Words::zero() }; 4];
@@ -82,13 +82,13 @@ extern "C" fn first_cpu() -> ! {
     end(format_args!("rounds={ROUNDS} reads={reads} stale={stale}"))
 }
 
-/// The second CPU: reads. While the page is not there its read faults, and is tried again.
+/// The second CPU: reads. While the page is unmapped its read faults, and is retried.
 extern "C" fn second_cpu() -> ! {
     // SAFETY: once on each CPU.
     unsafe { boot::take_interrupts(1) };
     glue::join();
     loop {
-        // SAFETY: mapped, now or soon, to a frame of atomic words.
+        // SAFETY: mapped, possibly after a retry, to a frame of atomic words.
         let word = unsafe { &*(PAGE as *const AtomicU64) }.load(Relaxed);
         STALE.fetch_add(u64::from(word == FREED), Relaxed);
         READS.fetch_add(1, Relaxed);
@@ -96,15 +96,15 @@ extern "C" fn second_cpu() -> ! {
     }
 }
 
-/// What every interrupt comes to: one only is enabled.
+/// The handler of all interrupts: only one is enabled.
 extern "C" fn interrupt() {
     Controller.end(Controller.acknowledge());
     glue::on_ipi();
 }
 
-/// A call of the firmware, which QEMU plays.
+/// A firmware call, which QEMU handles.
 fn psci(function: u64, cpu: u64, entry: u64) {
-    // SAFETY: starts a CPU at code that is for it, or ends the machine.
+    // SAFETY: starts a CPU at its entry point, or ends the machine.
     unsafe { asm!("hvc #0", inout("x0") function => _, in("x1") cpu, in("x2") entry, clobber_abi("C")) };
 }
 
@@ -120,7 +120,7 @@ impl Write for Serial {
     }
 }
 
-/// Says so, and switches the machine off (PSCI SYSTEM_OFF).
+/// Prints the last line, and switches the machine off (PSCI SYSTEM_OFF).
 fn end(last: core::fmt::Arguments) -> ! {
     let _ = writeln!(Serial, "{last}");
     loop {

@@ -1,4 +1,4 @@
-//! What this kernel writes to use the engine: the whole of it.
+//! All the code that this kernel needs for the engine.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU64;
@@ -6,10 +6,10 @@ use shootdown::*;
 use shootdown_cpu::{BareMetal, Controller, Processor};
 use spin::Once;
 
-/// Tags below this are used: harts with ASIDs have as many, others use none.
+/// Limit of the used tags: harts with ASIDs have at least that many, others use none.
 const TAGS: u32 = 256;
 
-/// One ASID for a space on all CPUs; other CPUs are reached by interrupts or by broadcast.
+/// One ASID for a space on all CPUs; flushes of other CPUs by IPI or by broadcast.
 const POLICY: Policy = Policy {
     ceiling: 33,
     ..if cfg!(feature = "broadcast") {
@@ -31,7 +31,7 @@ unsafe impl Kernel<1> for Hooks {
     const POLICY: Option<Policy> = Some(POLICY);
     fn cpu(&self) -> CpuId {
         let hart;
-        // SAFETY: `boot.rs` has put the number there, and compiled code leaves the register alone.
+        // SAFETY: `boot.rs` has stored the number there, and compiled code does not use the register.
         unsafe { core::arch::asm!("mv {}, tp", out(reg) hart) };
         hart
     }
@@ -52,7 +52,7 @@ pub fn start(kernel_root: u64, root: u64) {
     let kernel_root = Root(kernel_root);
     let processor = Processor::discover(kernel_root);
     let (cpus, tags) = (&raw mut CPUS, &raw mut TAG_WORDS);
-    // SAFETY: nobody else names them, and this runs once.
+    // SAFETY: the only reference to them, and this runs once.
     let (cpus, tags) = unsafe { ((*cpus).write([PerCpu::new(), PerCpu::new()]), &mut *tags) };
     let design = POLICY.on(processor.machine().limited_to(TAGS));
     let engine = Engine::new(Hooks { processor }, design, kernel_root, Storage { cpus, tags });
@@ -60,7 +60,7 @@ pub fn start(kernel_root: u64, root: u64) {
     SHOOTDOWN.call_once(|| (engine, space));
 }
 
-/// This CPU takes part, and runs the space.
+/// Brings this CPU online, and loads the space.
 pub fn join() {
     let (engine, space) = SHOOTDOWN.get().expect("started");
     engine.cpu_online();
@@ -68,13 +68,13 @@ pub fn join() {
     unsafe { engine.switch_to(space) };
 }
 
-/// The entry of `page` was cleared: when this returns nobody reads through it.
+/// Flushes `page`, whose entry was cleared. On return no CPU uses the old translation.
 pub fn flush(page: u64) {
     let (engine, space) = SHOOTDOWN.get().expect("started");
     let _the_frame_is_free = engine.flush(space, Range::page(page));
 }
 
-/// The interrupt has come, and was acknowledged.
+/// Handles the shootdown interrupt, after the acknowledgement.
 pub fn on_ipi() {
     let (engine, _) = SHOOTDOWN.get().expect("started");
     // SAFETY: interrupts are off in handlers.

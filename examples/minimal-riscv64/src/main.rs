@@ -1,7 +1,7 @@
 //! The smallest kernel of two CPUs around the engine: one remaps a page while the other reads it.
 //!
 //! When a flush has returned, the frame behind the page is free: the first CPU writes [`FREED`] into it. A reader that
-//! still finds that has read a freed frame by a stale translation. `glue.rs` is what an embedder writes.
+//! finds that value has read a freed frame through a stale translation. `glue.rs` is the embedder's part.
 #![no_std]
 #![no_main]
 
@@ -13,11 +13,11 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use shootdown_cpu::{Controller, relax, sbi};
 
-/// How often the page is remapped.
+/// Number of remaps of the page.
 const ROUNDS: u64 = 200;
-/// The page that is remapped. Beyond what is mapped where it is: memory from 2 GiB.
+/// The remapped page. Above the identity mapping: memory from 2 GiB.
 const PAGE: u64 = 4 << 30;
-/// What a frame holds that is free; one that is mapped holds 1.
+/// Content of a free frame; a mapped one holds 1.
 const FREED: u64 = 0xDEAD;
 
 /// A page of words: a page table or a frame.
@@ -25,11 +25,11 @@ const FREED: u64 = 0xDEAD;
 struct Words([AtomicU64; 512]);
 
 impl Words {
-    /// Nothing.
+    /// All zero.
     const fn zero() -> Words {
         Words([const { AtomicU64::new(0) }; 512])
     }
-    /// 1 GiB of memory, mapped where it is: global, dirty and accessed, all rights.
+    /// 1 GiB of memory, identity-mapped: global, dirty and accessed, all rights.
     const fn identity() -> Words {
         let mut table = Words::zero();
         table.0[2] = AtomicU64::new((2 << 30 >> 2) | 0xEF);
@@ -41,10 +41,10 @@ impl Words {
     }
 }
 
-/// Dirty and accessed, to be read and written, not by user code.
+/// Dirty and accessed, readable and writable, not by user code.
 const PAGE_FLAGS: u64 = 0xC6;
 
-/// The top table of the kernel alone; and those of the space, level by level.
+/// The kernel's own root, and the tables of the space, level by level.
 static KERNEL: Words = Words::identity();
 static SPACE: [Words; 3] = [Words::identity(), Words::zero(), Words::zero()];
 static FRAMES: [Words; 4] = [const { Words::zero() }; 4];
@@ -80,11 +80,11 @@ extern "C" fn first_cpu(hart: u64) -> ! {
     end(format_args!("rounds={ROUNDS} reads={reads} stale={stale}"))
 }
 
-/// The second CPU: reads. While the page is not there its read faults, and is tried again.
+/// The second CPU: reads. While the page is unmapped its read faults, and is retried.
 extern "C" fn second_cpu() -> ! {
     glue::join();
     loop {
-        // SAFETY: mapped, now or soon, to a frame of atomic words.
+        // SAFETY: mapped, possibly after a retry, to a frame of atomic words.
         let word = unsafe { &*(PAGE as *const AtomicU64) }.load(Relaxed);
         STALE.fetch_add(u64::from(word == FREED), Relaxed);
         READS.fetch_add(1, Relaxed);
@@ -92,15 +92,15 @@ extern "C" fn second_cpu() -> ! {
     }
 }
 
-/// What every interrupt comes to: one only is enabled.
+/// The handler of all interrupts: only one is enabled.
 extern "C" fn interrupt() {
     Controller::Sbi.acknowledge();
     glue::on_ipi();
 }
 
-/// A call of the firmware.
+/// A firmware call.
 fn firmware(extension: u64, function: u64, arguments: [u64; 5]) {
-    // SAFETY: writes a letter, starts a hart at code that is for it, or ends the machine.
+    // SAFETY: writes a character, starts a hart at its entry point, or ends the machine.
     let _ = unsafe { sbi::call(extension, function, arguments) };
 }
 
@@ -115,7 +115,7 @@ impl Write for Serial {
     }
 }
 
-/// Says so, and switches the machine off (SRST).
+/// Prints the last line, and switches the machine off (SRST).
 fn end(last: core::fmt::Arguments) -> ! {
     let _ = writeln!(Serial, "{last}");
     loop {

@@ -1,21 +1,21 @@
-//! The negative control: the space is run, and nothing is flushed.
+//! The negative control: the space is loaded, and nothing is flushed.
 
 static ROOT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
-/// Keeps the root.
+/// Stores the root.
 pub fn start(_kernel_root: u64, root: u64) {
     ROOT.store(root, core::sync::atomic::Ordering::Release);
 }
 
-/// Loads it.
+/// Loads the root.
 pub fn join() {
     let satp = 8 << 60 | ROOT.load(core::sync::atomic::Ordering::Acquire) >> 12;
-    // SAFETY: it maps the kernel as the one before does.
+    // SAFETY: it maps the kernel like the previous one.
     unsafe { core::arch::asm!("csrw satp, {}", "sfence.vma", in(reg) satp) };
 }
 
-/// Nothing.
+/// Does nothing.
 pub fn flush(_page: u64) {}
 
-/// Nothing.
+/// Does nothing.
 pub fn on_ipi() {}

@@ -1,16 +1,16 @@
-//! What this kernel writes to use the engine: the whole of it.
+//! All the code that this kernel needs for the engine.
 
 use core::mem::MaybeUninit;
 use shootdown::*;
 use shootdown_cpu::{BareMetal, Controller, Processor};
 use spin::Once;
 
-/// The vector of shootdowns.
+/// The vector of the shootdown IPI.
 pub const IPI: u8 = 0xF0;
-/// The local APIC of each CPU, where every PC has it.
+/// The local APIC of each CPU, at its standard address.
 pub const CONTROLLER: Controller = Controller::XApic(0xFEE0_0000 as *mut u32);
 
-/// Tags of each CPU's own for the spaces that it ran last; other CPUs are reached by interrupts.
+/// Per-CPU tags for recently run spaces; flushes of other CPUs by IPI.
 const POLICY: Policy = Policy::IPI;
 
 /// The hooks.
@@ -43,7 +43,7 @@ pub fn start(kernel_root: u64, root: u64) {
     let kernel_root = Root(kernel_root);
     let processor = Processor::discover(kernel_root);
     let cpus = &raw mut CPUS;
-    // SAFETY: nobody else names it, and this runs once.
+    // SAFETY: the only reference to it, and this runs once.
     let cpus = unsafe { (*cpus).write([PerCpu::new(), PerCpu::new()]) };
     let (design, storage) = (POLICY.on(processor.machine()), Storage { cpus, tags: &mut [] });
     let engine = Engine::new(Hooks { processor }, design, kernel_root, storage);
@@ -51,7 +51,7 @@ pub fn start(kernel_root: u64, root: u64) {
     SHOOTDOWN.call_once(|| (engine, space));
 }
 
-/// This CPU takes part, and runs the space.
+/// Brings this CPU online, and loads the space.
 pub fn join() {
     let (engine, space) = SHOOTDOWN.get().expect("started");
     // SAFETY: the CPUs are alike, and the kernel's root is loaded, under PCID 0.
@@ -61,13 +61,13 @@ pub fn join() {
     unsafe { engine.switch_to(space) };
 }
 
-/// The entry of `page` was cleared: when this returns nobody reads through it.
+/// Flushes `page`, whose entry was cleared. On return no CPU uses the old translation.
 pub fn flush(page: u64) {
     let (engine, space) = SHOOTDOWN.get().expect("started");
     let _the_frame_is_free = engine.flush(space, Range::page(page));
 }
 
-/// The interrupt has come, and was acknowledged.
+/// Handles the shootdown interrupt, after the acknowledgement.
 pub fn on_ipi() {
     let (engine, _) = SHOOTDOWN.get().expect("started");
     // SAFETY: interrupts are off in handlers.

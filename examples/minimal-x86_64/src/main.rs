@@ -1,7 +1,7 @@
 //! The smallest kernel of two CPUs around the engine: one remaps a page while the other reads it.
 //!
 //! When a flush has returned, the frame behind the page is free: the first CPU writes [`FREED`] into it. A reader that
-//! still finds that has read a freed frame by a stale translation. `glue.rs` is what an embedder writes.
+//! finds that value has read a freed frame through a stale translation. `glue.rs` is the embedder's part.
 #![no_std]
 #![no_main]
 
@@ -15,11 +15,11 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use shootdown_arch::x86_64::icr::Command;
 use shootdown_cpu::relax;
 
-/// How often the page is remapped.
+/// Number of remaps of the page.
 const ROUNDS: u64 = 200;
-/// The page that is remapped. Beyond what is mapped where it is: memory from 0, devices from 3 GiB.
+/// The remapped page. Above the identity mapping: memory from 0, devices from 3 GiB.
 const PAGE: u64 = 1 << 39;
-/// What a frame holds that is free; one that is mapped holds 1.
+/// Content of a free frame; a mapped one holds 1.
 const FREED: u64 = 0xDEAD;
 
 /// A page of words: a page table or a frame.
@@ -27,11 +27,11 @@ const FREED: u64 = 0xDEAD;
 struct Words([AtomicU64; 512]);
 
 impl Words {
-    /// Nothing.
+    /// All zero.
     const fn zero() -> Words {
         Words([const { AtomicU64::new(0) }; 512])
     }
-    /// Pages of 1 GiB mapped where they are, global: memory, and devices, uncached.
+    /// Identity-mapped pages of 1 GiB, global: memory, and devices, uncached.
     const fn identity() -> Words {
         let mut table = Words::zero();
         table.0[0] = AtomicU64::new(0x183);
@@ -44,7 +44,7 @@ impl Words {
     }
 }
 
-/// The two top levels of the kernel alone; and those of the space, which has the second in common.
+/// The kernel's own two top levels, and the tables of the space, which shares the second of them.
 static KERNEL: [Words; 2] = [Words::zero(), Words::identity()];
 static SPACE: [Words; 4] = [const { Words::zero() }; 4];
 static FRAMES: [Words; 4] = [const { Words::zero() }; 4];
@@ -78,11 +78,11 @@ extern "C" fn first_cpu() -> ! {
     end(format_args!("rounds={ROUNDS} reads={reads} stale={stale}"))
 }
 
-/// The second CPU: reads. While the page is not there its read faults, and is tried again.
+/// The second CPU: reads. While the page is unmapped its read faults, and is retried.
 extern "C" fn second_cpu() -> ! {
     glue::join();
     loop {
-        // SAFETY: mapped, now or soon, to a frame of atomic words.
+        // SAFETY: mapped, possibly after a retry, to a frame of atomic words.
         let word = unsafe { &*(PAGE as *const AtomicU64) }.load(Relaxed);
         STALE.fetch_add(u64::from(word == FREED), Relaxed);
         READS.fetch_add(1, Relaxed);
@@ -90,7 +90,7 @@ extern "C" fn second_cpu() -> ! {
     }
 }
 
-/// What every interrupt comes to: one only is enabled.
+/// The handler of all interrupts: only one is enabled.
 extern "C" fn interrupt() {
     glue::CONTROLLER.acknowledge();
     glue::on_ipi();
@@ -112,7 +112,7 @@ impl Write for Serial {
     }
 }
 
-/// Says so, and resets, which ends QEMU (the keyboard controller's reset).
+/// Prints the last line, and resets by the keyboard controller, which ends QEMU.
 fn end(last: core::fmt::Arguments) -> ! {
     let _ = writeln!(Serial, "{last}");
     loop {

@@ -1,22 +1,22 @@
-//! The processor: everything that names an instruction, a register or a device. One folder for each instruction set,
-//! with the same file names; what is not among these names is a folder's own.
+//! The processor: all code that names an instruction, a register or a device. One folder for each instruction set, with
+//! the same file names; other names are private to a folder.
 //!
-//! | module | what the rest of the kernel uses of it |
+//! | module | items that the rest of the kernel uses |
 //! | --- | --- |
-//! | `boot` | the first instructions; the loader's word; the kernel's root; starting another CPU |
-//! | `console` | bytes out, and the way out of the emulator |
-//! | `controller` | which CPUs there are; interrupts to them |
-//! | `cpu` | what the instruction set needs in each [`Cpu`](crate::cpu::Cpu); which of them this is |
-//! | `features` | what the processor has; broadcasts, and whether they are emulated |
+//! | `boot` | the first instructions; the loader's information; the kernel's root; starting another CPU |
+//! | `console` | output of bytes, and exit from the emulator |
+//! | `controller` | the CPUs; interrupts to them |
+//! | `cpu` | the instruction set's part of each [`Cpu`](crate::cpu::Cpu); the current CPU |
+//! | `features` | the processor's features; broadcasts, and whether they are emulated |
 //! | `format` | entries of page tables |
 //! | `interrupts` | the interrupt mask, sleeping |
 //! | `invalidate` | local invalidations and root loads: `shootdown-cpu` executes them, they are counted here |
-//! | `layout` | where things are in the address space |
+//! | `layout` | the layout of the address space |
 //! | `probe` | accesses that may fail |
 //! | `tally` | how often each instruction was executed |
 //! | `timer` | the counter, and the one-shot timer |
 //! | `traps` | entry points; numbers of interrupts |
-//! | `user` | the way to user code and back; its registers |
+//! | `user` | entering and leaving user code; its registers |
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

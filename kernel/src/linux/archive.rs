@@ -1,4 +1,4 @@
-//! The archive that the loader hands over beside the kernel (`-initrd`): a cpio archive of the "new ASCII" kind.
+//! The archive that the loader passes beside the kernel (`-initrd`): a cpio archive of the "new ASCII" kind.
 
 use alloc::vec::Vec;
 use spin::Once;
@@ -9,7 +9,7 @@ const MAGIC: &[u8] = b"070701";
 
 static ARCHIVE: Once<Vec<u8>> = Once::new();
 
-/// Copies it out of memory that will be given out.
+/// Copies it out of memory that will be allocated.
 pub fn keep(bytes: &[u8]) {
     ARCHIVE.call_once(|| bytes.to_vec());
 }

@@ -1,4 +1,4 @@
-//! The system calls of Linux on x86-64 that this kernel has.
+//! The Linux system calls of this kernel.
 
 use super::errno::{EINVAL, ENOENT, ENOMEM, ENOSYS, ENOTTY, Errno};
 use super::files::File;
@@ -19,7 +19,7 @@ const MOST_PIECES: u64 = 64;
 
 const ARCH_SET_FS: u64 = 0x1002;
 
-/// What `clone` must be asked for: another thread of the process.
+/// The required flags of `clone`: another thread of the process.
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;
 const CLONE_SETTLS: u64 = 0x8_0000;
@@ -31,10 +31,10 @@ const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAKE: u64 = 1;
 const FUTEX_WAIT_BITSET: u64 = 9;
 const FUTEX_WAKE_BITSET: u64 = 10;
-/// Private, or by the real-time clock: neither makes a difference here.
+/// Private, or by the real-time clock: both are ignored.
 const FUTEX_FLAGS: u64 = 128 | 256;
 
-/// Every system call comes here, interrupts off; they are off when it returns.
+/// Entry of every system call, interrupts off; they are off when it returns.
 pub extern "C" fn call(frame: &mut Frame) {
     inside::begin();
     interrupts::enable();
@@ -79,7 +79,7 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
         57 => fork(task, frame),
         61 => wait_for(process, a, b, c),
         60 => {
-            // What this thread holds is dropped on the way out.
+            // Everything that this thread holds is dropped on the way out.
             task.ends.set(true);
             Ok(0)
         }
@@ -105,7 +105,7 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
         302 => Ok(0),
         318 => random(a, b),
         319 => Ok(process.files.lock().add(File::Memory(Memory::new()))),
-        // Refused, as Linux may: programs do without.
+        // Refused, as Linux may: programs work without it.
         273 | 334 | 435 => Err(ENOSYS),
         _ => {
             serial::report_line(format_args!("this kernel lacks system call {number}{}", name(number)));
@@ -115,7 +115,7 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
     }
 }
 
-/// Names of calls that programs are likely to try, for the message.
+/// Names of calls that programs are likely to make, for the message.
 fn name(number: u64) -> &'static str {
     match number {
         0 => " (read)",
@@ -191,7 +191,7 @@ fn set_thread_pointer(task: &Task, base: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Bytes that are not random: a run is to be repeatable.
+/// Bytes that are not random, so that runs are repeatable.
 fn random(to: u64, length: u64) -> Result<u64, Errno> {
     let length = length.min(256);
     let mut bytes = [0; 256];
@@ -208,8 +208,8 @@ fn truncate(process: &Process, fd: u64, length: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// When a futex wait is over, in nanoseconds of the machine. `limit` is the address of a time, or 0 for none: from now
-/// on, or of the clock where the operation is the one with a set of bits.
+/// The end of a futex wait, in nanoseconds of the machine. `limit` is the address of a time, or 0 for none: relative,
+/// or of the clock if the operation has a bit set.
 fn futex_limit(operation: u64, limit: u64) -> Result<u64, Errno> {
     if limit == 0 {
         return Ok(futex::NEVER);
@@ -268,7 +268,7 @@ fn clone(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
     }
     for (flag, word) in [(CLONE_PARENT_SETTID, parent_word), (CLONE_CHILD_SETTID, child_word)] {
         if flags & flag != 0 {
-            // As Linux: the thread is there, whether or not its number could be written.
+            // As Linux does: the thread exists, even if its number could not be written.
             let _written = user::write(word, &(id as u32).to_le_bytes());
         }
     }
@@ -283,7 +283,7 @@ fn fork(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
     let mut start = *frame;
     start.set_result(0);
     let child = Task::new(Arc::clone(&process), id, start, task.thread_pointer(), task.fpu_now()).ok_or(ENOMEM)?;
-    // A thread first: a process without one has ended, for whoever waits.
+    // A thread first: to a waiter, a process without one has ended.
     task.process.adopt(process);
     task::wake(child);
     Ok(u64::from(id))
@@ -295,7 +295,7 @@ fn wait_for(process: &Process, number: u64, to: u64, options: u64) -> Result<u64
     }
     let (id, status) = process.wait_for(number as i32 as i64)?;
     if to != 0 {
-        // As Linux packs it: the exit status, or the number of the signal.
+        // In Linux's encoding: the exit status, or the number of the signal.
         let packed = if status > 128 { status - 128 } else { status << 8 };
         user::write(to, &packed.to_le_bytes())?;
     }

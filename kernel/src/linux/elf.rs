@@ -1,4 +1,4 @@
-//! Loading a program: its segments, its stack, and what it is told at the start.
+//! Loading a program: its segments, its stack, and its initial arguments.
 
 use super::memory::Addresses;
 use super::user;
@@ -19,7 +19,7 @@ const STACK: u64 = 8 << 20;
 /// One past its last byte.
 const STACK_END: u64 = 0x0000_7FFF_FFFF_0000;
 
-/// What the program finds in front of its arguments (System V ABI, "auxiliary vector").
+/// The data in front of the program's arguments (System V ABI, "auxiliary vector").
 const AT_PHDR: u64 = 3;
 const AT_PHENT: u64 = 4;
 const AT_PHNUM: u64 = 5;
@@ -28,20 +28,20 @@ const AT_ENTRY: u64 = 9;
 const AT_SECURE: u64 = 23;
 const AT_RANDOM: u64 = 25;
 
-/// A program that is loaded.
+/// A loaded program.
 pub struct Loaded {
-    /// Where it begins.
+    /// Its entry point.
     pub entry: u64,
-    /// Its stack then.
+    /// Its initial stack pointer.
     pub stack: u64,
-    /// What addresses it has taken.
+    /// Its used addresses.
     pub addresses: Addresses,
 }
 
 /// Loads a program into `space`, which is empty and loaded on this CPU.
 ///
 /// # Errors
-/// What this kernel lacks for it, or what is wrong with it.
+/// The missing feature of this kernel, or the error in the file.
 pub fn load(space: &AddressSpace, program: &[u8], arguments: &[&str]) -> Result<Loaded, String> {
     let bad = |why: &str| String::from(why);
     let elf = ElfBytes::<LittleEndian>::minimal_parse(program).map_err(|_| bad("not an ELF file"))?;
@@ -54,7 +54,7 @@ pub fn load(space: &AddressSpace, program: &[u8], arguments: &[&str]) -> Result<
         ET_DYN => ANYWHERE,
         _ => return Err(bad("an ELF file, but not a program")),
     };
-    // IRET to an address that is not canonical would fault in the kernel.
+    // IRET to a non-canonical address would fault in the kernel.
     let entry = base.checked_add(header.e_entry).filter(|&entry| entry < USER_END);
     let entry = entry.ok_or_else(|| bad("begins outside user addresses"))?;
     let segments = elf.segments().ok_or_else(|| bad("no segments"))?;
@@ -128,7 +128,7 @@ pub fn load(space: &AddressSpace, program: &[u8], arguments: &[&str]) -> Result<
 /// Writes arguments, an empty environment and the auxiliary vector; the stack pointer.
 fn fill_stack(arguments: &[&str], auxiliary: &[(u64, u64)]) -> Result<u64, super::errno::Errno> {
     let mut top = STACK_END - 16;
-    // Not random: a run is to be repeatable.
+    // Not random, so that runs are repeatable.
     user::write(top, b"sixteen bytes...")?;
     let random = top;
     let mut words: Vec<u64> = alloc::vec![arguments.len() as u64];

@@ -1,4 +1,4 @@
-//! What a process has open: its output, files in memory, pipes that carry pinned pages, and nothing.
+//! The open files of a process: its output, files in memory, pipes that carry pinned pages, and /dev/null.
 
 use super::errno::{EBADF, Errno};
 use crate::backing::Memory;
@@ -9,26 +9,26 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// Something that is open.
+/// An open file.
 #[derive(Clone)]
 pub enum File {
-    /// Where output goes.
+    /// The output.
     Output,
     /// A file in memory.
     Memory(Arc<Memory>),
-    /// What takes everything (/dev/null).
+    /// /dev/null.
     Null,
-    /// The end of a pipe that is read.
+    /// The read end of a pipe.
     PipeOut(Arc<Pipe>),
-    /// The end that is written.
+    /// The write end.
     PipeIn(Arc<Pipe>),
 }
 
-/// Pages that were given to a pipe, each with a reference.
+/// Pages passed to a pipe, each with a reference.
 pub struct Pipe(Mutex<VecDeque<Frame>>);
 
 impl Pipe {
-    /// Pages that fit, as in Linux.
+    /// Capacity in pages, as in Linux.
     pub const PAGES: usize = 16;
 
     /// An empty one.
@@ -36,7 +36,7 @@ impl Pipe {
         Arc::new(Pipe(Mutex::new(VecDeque::new())))
     }
 
-    /// Hangs a page in; false when it is full.
+    /// Adds a page; false when it is full.
     pub fn push(&self, page: Frame) -> bool {
         let mut pages = self.0.lock();
         let fits = pages.len() < Pipe::PAGES;
@@ -46,7 +46,7 @@ impl Pipe {
         fits
     }
 
-    /// Takes the page that has been in longest.
+    /// Takes the oldest page.
     pub fn pop(&self) -> Option<Frame> {
         self.0.lock().pop_front()
     }
@@ -65,14 +65,14 @@ pub struct Files {
 }
 
 impl Files {
-    /// Input, of which there is none, and output twice.
+    /// Input, which is empty, and output twice.
     pub fn new() -> Files {
         Files {
             open: alloc::vec![None, Some(File::Output), Some(File::Output)],
         }
     }
 
-    /// What is open under that number.
+    /// The file with that number.
     ///
     /// # Errors
     /// EBADF when nothing is.
@@ -81,7 +81,7 @@ impl Files {
         place.and_then(Option::as_ref).ok_or(EBADF)
     }
 
-    /// The memory of a file; `None` when it has none that can be mapped.
+    /// The memory of a file; `None` if it cannot be mapped.
     pub fn memory(&self, fd: u64) -> Option<Arc<Memory>> {
         match self.get(fd) {
             Ok(File::Memory(memory)) => Some(memory.clone()),

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 struct Waiter {
     process: *const Process,
     address: u64,
-    /// Nanoseconds of the machine at which it gives up; [`NEVER`] for a wait without a limit.
+    /// Nanoseconds of the machine at which it gives up; [`NEVER`] without a limit.
     until: u64,
     task: Arc<Task>,
 }
@@ -21,13 +21,13 @@ struct Waiter {
 /// No limit.
 pub const NEVER: u64 = u64::MAX;
 
-// SAFETY: the pointer is compared, never followed.
+// SAFETY: the pointer is compared, never dereferenced.
 unsafe impl Send for Waiter {}
 
-/// Who waits, those first who came first. Never locked by a handler, nor held while anybody is waited for.
+/// The waiters, the oldest first. Never locked by a handler, nor held during a wait.
 static WAITERS: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
 
-/// The earliest limit of those who wait, or sooner; [`NEVER`] when nobody has one. Written under the lock.
+/// The earliest limit of the waiters, or sooner; [`NEVER`] without one. Written under the lock.
 static NEXT_LIMIT: AtomicU64 = AtomicU64::new(NEVER);
 
 /// Waits until the word is woken, if it still has that value, or until `until`, in nanoseconds of the machine.
@@ -37,7 +37,7 @@ static NEXT_LIMIT: AtomicU64 = AtomicU64::new(NEVER);
 pub fn wait(address: u64, value: u32, until: u64) -> Result<(), Errno> {
     let task = task::current();
     loop {
-        // Without the lock, since a fault may sleep; then with it, if the page is still there.
+        // Without the lock, since a fault may sleep; then with it, if the page is still present.
         user::half(address)?;
         let mut waiters = WAITERS.lock();
         let Some(found) = user::half_if_there(address) else {
@@ -61,21 +61,21 @@ pub fn wait(address: u64, value: u32, until: u64) -> Result<(), Errno> {
         break;
     }
     task::wait();
-    // What was written before this task was put in the queue is seen by the CPU that took it from there.
+    // Writes before this task was queued are visible to the CPU that took it from the queue.
     match task.timed_out.load(Ordering::Relaxed) {
         true => Err(ETIMEDOUT),
         false => Ok(()),
     }
 }
 
-/// The next moment at which [`expire`] has something to do, in nanoseconds of the machine; [`NEVER`] for none. A CPU
-/// that is about to sleep has its timer ring then. Whoever begins to wait leaves its CPU to do this, or to run a task,
-/// whose ticks do.
+/// The next moment at which [`expire`] has work, in nanoseconds of the machine; [`NEVER`] for none. A CPU that is about
+/// to sleep sets its timer to it. A task that begins to wait leaves its CPU to do this, or to run a task, whose ticks
+/// do.
 pub fn next_limit() -> u64 {
     NEXT_LIMIT.load(Ordering::Relaxed)
 }
 
-/// Wakes those whose time is over.
+/// Wakes the waiters whose time is over.
 pub fn expire() {
     if next_limit() == NEVER {
         return;
@@ -93,14 +93,14 @@ pub fn expire() {
     });
 }
 
-/// Wakes at most so many of those that wait for the word; how many.
+/// Wakes at most that many waiters of the word; returns the number.
 pub fn wake(process: &Process, address: u64, most: usize) -> usize {
     take(most, |waiter| {
         core::ptr::eq(waiter.process, process) && waiter.address == address
     })
 }
 
-/// Wakes all of a process that ends.
+/// Wakes all waiters of a process that ends.
 pub fn wake_all_of(process: &Process) {
     take(usize::MAX, |waiter| core::ptr::eq(waiter.process, process));
 }

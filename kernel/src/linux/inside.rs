@@ -1,15 +1,15 @@
-//! User code has entered the kernel, by a system call or a fault: until it goes back, or the kernel touches a user
-//! address for it, a design may leave this CPU alone ([`Targets::InUser`](shootdown::Targets::InUser)). It catches up
+//! User code has entered the kernel, by a system call or a fault. Until it returns, or the kernel touches a user
+//! address for it, a design may skip this CPU ([`Targets::InUser`](shootdown::Targets::InUser)). The CPU catches up
 //! before either.
 //!
-//! Each CPU remembers whether it has to. Kernel code is not preempted; when it steps aside, the next thread loads
-//! its space, which is catching up, and clears the mark.
+//! Each CPU records whether it has to. Kernel code is not preempted. When it yields, the next thread loads its space,
+//! which catches up, and clears the record.
 
 use crate::cpu;
 use crate::engine;
 use crate::space::AddressSpace;
 
-/// User code of the space that is loaded has entered the kernel.
+/// User code of the loaded space has entered the kernel.
 #[inline]
 pub fn begin() {
     let cpu = cpu::cpu();
@@ -20,7 +20,8 @@ pub fn begin() {
     }
 }
 
-/// Before a user address is touched, before a walk that flushes are to wait for, and before the return to user code.
+/// Called before a user address is touched, before a walk that flushes must wait for, and before the return to user
+/// code.
 #[inline]
 pub fn end() {
     if cpu::cpu().owes_catching_up.get() {

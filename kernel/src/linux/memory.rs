@@ -1,4 +1,4 @@
-//! Which user addresses are taken, and the calls that change what is mapped.
+//! The used user addresses, and the calls that change mappings.
 
 use super::errno::{EBADF, EINVAL, ENOMEM, Errno};
 use super::process::Process;
@@ -7,9 +7,9 @@ use crate::memory::{PAGE, USER_END};
 use crate::region::{Access, Region};
 use alloc::collections::BTreeMap;
 
-/// Where mappings are placed that may be anywhere: far above programs, far below the stack.
+/// Start of the area for mappings without a fixed address: far above programs, far below the stack.
 const FIRST: u64 = 0x0010_0000_0000;
-/// One past the last of them.
+/// One past its end.
 const LAST: u64 = 0x7000_0000_0000;
 
 const PROT_READ: u64 = 1;
@@ -21,21 +21,21 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 
 const MADV_DONTNEED: u64 = 4;
-/// Advice about large pages, which there are none of.
+/// Advice about large pages, which this kernel does not have.
 const MADV_HUGEPAGE: u64 = 14;
 const MADV_NOHUGEPAGE: u64 = 15;
 
-/// Stretches of addresses that are taken, and where the heap ends.
+/// Used address ranges, and the end of the heap.
 #[derive(Clone)]
 pub struct Addresses {
-    /// End of each, by its start. They do not touch each other's pages, but may be neighbours.
+    /// End of each, by its start. They share no page, but may be adjacent.
     taken: BTreeMap<u64, u64>,
     heap: u64,
     heap_end: u64,
 }
 
 impl Addresses {
-    /// Nothing taken; the heap will begin at `heap`.
+    /// Empty; the heap will begin at `heap`.
     pub fn new(heap: u64) -> Addresses {
         Addresses {
             taken: BTreeMap::new(),
@@ -44,12 +44,12 @@ impl Addresses {
         }
     }
 
-    /// Takes `start..end`, which nobody has.
+    /// Takes `start..end`, which is free.
     pub fn take(&mut self, start: u64, end: u64) {
         self.taken.insert(start, end);
     }
 
-    /// Gives back whatever is taken of `start..end`.
+    /// Frees the used parts of `start..end`.
     fn give(&mut self, start: u64, end: u64) {
         let touched = self
             .taken
@@ -119,7 +119,7 @@ pub fn map(process: &Process, [address, length, protection, flags, fd, offset]: 
     let memory = match (flags & MAP_ANONYMOUS != 0, shared) {
         (true, false) => None,
         (true, true) => {
-            // What is shared with children is a file without a name.
+            // Memory shared with children is a file without a name.
             let memory = Memory::new();
             memory.grow(length);
             Some(memory)
@@ -168,7 +168,7 @@ pub fn unmap(process: &Process, address: u64, length: u64) -> Result<u64, Errno>
 /// mprotect.
 ///
 /// # Errors
-/// EINVAL; also to take every right away from pages that are there, which this kernel cannot do.
+/// EINVAL; also for removing every right from present pages, which this kernel cannot do.
 pub fn protect(process: &Process, address: u64, length: u64, protection: u64) -> Result<u64, Errno> {
     let (start, end) = pages(address, length)?;
     let _addresses = process.addresses.write();
@@ -194,7 +194,7 @@ pub fn advise(process: &Process, address: u64, length: u64, advice: u64) -> Resu
     Ok(0)
 }
 
-/// brk: where the heap ends now.
+/// brk: returns the end of the heap.
 pub fn set_heap_end(process: &Process, wanted: u64) -> u64 {
     let mut addresses = process.addresses.write();
     let (old, new) = (

@@ -1,14 +1,14 @@
-//! Unmodified Linux programs: static ELF files, with threads, that do not ask for more than `calls.rs` has.
+//! Unmodified Linux programs: static ELF files, with threads, that use only the calls of `calls.rs`.
 //!
-//! What is run stands in the archive that the loader hands over beside the kernel: the file `plan`, a program with its
-//! arguments in each line, and the programs. Reports go to the second serial port, as those of `workloads/init.c` do on
-//! Linux: whatever a program prints, and a line of JSON when it has ended.
+//! The runs are in the archive that the loader passes beside the kernel: the file `plan`, with a program and its
+//! arguments in each line, and the programs. Reports go to the second serial port, like those of `workloads/init.c` on
+//! Linux: the output of the program, and a line of JSON when it has ended.
 //!
-//! | what | where |
+//! | task | files |
 //! | --- | --- |
 //! | loading a program | `archive.rs`, `elf.rs` |
 //! | threads, and which CPU runs them | `task.rs`, `process.rs`, `futex.rs` |
-//! | the way in and out | `arch/*/user.rs`; what the engine is told of it: `inside.rs` |
+//! | entry and exit | `arch/*/user.rs`; the engine's part: `inside.rs` |
 //! | system calls | `calls.rs`, `memory.rs`, `files.rs`, `pinning.rs`, `user.rs`, `errno.rs` |
 
 pub mod archive;
@@ -83,7 +83,7 @@ fn interrupts() -> u64 {
     taken.sum()
 }
 
-/// Runs one program to its end; its exit status.
+/// Runs one program to its end; returns its exit status.
 fn execute(program: &str, arguments: &[&str]) -> Result<i32, String> {
     let file = archive::file(program.trim_start_matches('/')).ok_or("no such file in the archive")?;
     let space = AddressSpace::new().ok_or("no memory")?;

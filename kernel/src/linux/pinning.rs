@@ -1,4 +1,4 @@
-//! The calls by which a program has its pages pinned: pipes, and what moves pages in and out of them without a copy.
+//! The calls by which a program has its pages pinned: pipes, and moving pages in and out of them without a copy.
 
 use super::errno::{EAGAIN, EFAULT, EINVAL, ENOENT, Errno};
 use super::files::{File, Pipe};
@@ -37,7 +37,7 @@ pub fn open(process: &Process, name: u64) -> Result<u64, Errno> {
     }
 }
 
-/// vmsplice: hangs whole pages into a pipe, each pinned by a walk without locks. How many bytes.
+/// vmsplice: puts whole pages into a pipe, each pinned by a lockless walk. Returns the number of bytes.
 ///
 /// # Errors
 /// EINVAL for parts of pages, EFAULT, EAGAIN when the pipe is full (Linux would wait).
@@ -88,7 +88,7 @@ pub fn give(process: &Process, fd: u64, list: u64, count: u64) -> Result<u64, Er
     Ok(given)
 }
 
-/// splice, from a pipe to /dev/null: lets pages go. How many bytes.
+/// splice, from a pipe to /dev/null: releases pages. Returns the number of bytes.
 ///
 /// # Errors
 /// EINVAL for anything else.

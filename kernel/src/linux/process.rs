@@ -1,4 +1,4 @@
-//! A program that runs: its space, its addresses, its files, how it ends.
+//! A running program: its space, its addresses, its files, its end.
 
 use super::errno::{ECHILD, Errno};
 use super::files::Files;
@@ -21,11 +21,11 @@ pub struct Process {
     /// Number: that of its first thread.
     pub id: u32,
     space: *mut AddressSpace,
-    /// Which addresses are taken.
+    /// Its used addresses.
     pub addresses: RwLock<Addresses>,
     /// Its files.
     pub files: Mutex<Files>,
-    /// Threads that have not ended.
+    /// Number of threads that have not ended.
     pub threads: AtomicUsize,
     dying: AtomicBool,
     status: AtomicI32,
@@ -33,12 +33,12 @@ pub struct Process {
     family: Mutex<Family>,
 }
 
-/// What a process has forked.
+/// The children of a process.
 #[derive(Default)]
 struct Family {
     /// Those that have not been waited for.
     children: Vec<Arc<Process>>,
-    /// The threads that wait for one to end: each looks for its own when it is woken.
+    /// The threads that wait for one to end: each checks for its own when it is woken.
     waiters: Vec<Arc<Task>>,
 }
 
@@ -48,7 +48,7 @@ unsafe impl Send for Process {}
 unsafe impl Sync for Process {}
 
 impl Process {
-    /// One without threads.
+    /// A process without threads.
     pub fn new(space: AddressSpace, addresses: Addresses, files: Files) -> Arc<Process> {
         Process::of_parent(space, addresses, files, Weak::new())
     }
@@ -67,7 +67,7 @@ impl Process {
         })
     }
 
-    /// A copy without threads, to be [adopted](Self::adopt) when it has one. `None` when memory is out.
+    /// A copy without threads, to be [adopted](Self::adopt) when it has one. `None` when memory is exhausted.
     pub fn fork(self: &Arc<Self>) -> Option<Arc<Process>> {
         // Nothing is mapped or unmapped between the two copies.
         let addresses = self.addresses.write();
@@ -81,17 +81,17 @@ impl Process {
         ))
     }
 
-    /// Makes what was forked a child of this one, to be waited for. It has a thread, or else it would seem to have
-    /// ended.
+    /// Makes a forked process a child of this one, which can be waited for. It must have a thread, because otherwise it
+    /// would seem to have ended.
     pub fn adopt(&self, child: Arc<Process>) {
         self.family.lock().children.push(Arc::clone(&child));
-        // Whoever kills says so, then looks for children; here it is the other way round, under the same lock.
+        // `kill` sets its flag, then searches children; here the order is reversed, under the same lock.
         if self.is_dying() {
             child.kill(self.status());
         }
     }
 
-    /// Waits until a child has ended: the one of that number, or any for -1. Its number and status.
+    /// Waits until a child has ended: the one of that number, or any for -1. Returns its number and status.
     ///
     /// # Errors
     /// ECHILD when there is no such child.
@@ -123,32 +123,32 @@ impl Process {
         waiters.into_iter().for_each(task::wake);
     }
 
-    /// Its address space, for as long as a thread of it runs or somebody holds the process.
+    /// Its address space, for the lifetime of its threads or of a reference to the process.
     pub fn space(&self) -> &'static AddressSpace {
-        // SAFETY: freed when the process is dropped. Then no thread of it is left; a CPU that still has the root loaded
-        // is taken off it first, and remembers the space only while it runs such a thread (`task::run`).
+        // SAFETY: freed when the process is dropped. Then no thread of it is left. A CPU that still has the root loaded
+        // unloads it first, and keeps the space only while it runs such a thread (`task::run`).
         unsafe { &*self.space }
     }
 
-    /// Whether its threads are to end.
+    /// Whether its threads must end.
     pub fn is_dying(&self) -> bool {
         self.dying.load(Ordering::Acquire)
     }
 
-    /// Ends it, with this status unless it ends already. Its threads end before they enter user code again.
+    /// Ends it, with this status unless it is already ending. Its threads end before they enter user code again.
     pub fn kill(&self, status: i32) {
         if !self.dying.swap(true, Ordering::AcqRel) {
             self.status.store(status, Ordering::Release);
         }
         futex::wake_all_of(self);
         self.wake_waiters();
-        // Nobody would be left to end them.
+        // No thread would be left to end them.
         let children = self.family.lock().children.clone();
         children.iter().for_each(|child| child.kill(status));
         task::nudge_all();
     }
 
-    /// How it ended.
+    /// Its exit status.
     pub fn status(&self) -> i32 {
         self.status.load(Ordering::Acquire)
     }
@@ -156,12 +156,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, and this is its end.
+        // SAFETY: made by `new`, and dropped only here.
         unsafe { Box::from_raw(self.space) }.destroy();
     }
 }
 
-/// Status of a program that asked for what this kernel lacks.
+/// Status of a program that needs a missing feature of this kernel.
 pub const LACKING: i32 = 125;
 
 /// Ends the program whose user code has raised an exception, as Linux does by a signal.
@@ -173,13 +173,13 @@ pub fn kill_for(frame: &Frame, address: u64) {
     interrupts::disable();
 }
 
-/// Ends the thread that runs here. Linux's order: the word that its joiner waits for is cleared and woken last.
+/// Ends the running thread. In Linux's order: the word that its joiner waits for is cleared and woken last.
 pub fn end_thread() -> ! {
     interrupts::enable();
     {
         let task: Arc<Task> = task::current();
         let word = task.clear_at_end.get();
-        // The program may have unmapped it; that is its own affair.
+        // The program may have unmapped it; the error is ignored.
         if word != 0 && user::write(word, &[0; 4]).is_ok() {
             let _woken = futex::wake(&task.process, word, 1);
         }

@@ -1,8 +1,8 @@
-//! Threads of programs, and which CPU runs which.
+//! Threads of programs, and the CPU of each.
 //!
-//! Each CPU has a loop, [`serve`], on a stack of its own: it takes a task from the queue, switches to the task's kernel
-//! stack, and comes back when the task waits, ends, or has had its time. Tasks are interrupted in user code only; in
-//! the kernel they go on until they step aside themselves. A CPU without a task keeps the last space loaded, lazily.
+//! Each CPU has a loop, [`serve`], on its own stack. It takes a task from the queue and switches to the task's kernel
+//! stack. It continues when the task waits, ends, or has used its time. Tasks are preempted in user code only; in the
+//! kernel they run until they yield. A CPU without a task keeps the last space loaded, in lazy TLB mode.
 
 use super::process::Process;
 use super::{futex, inside};
@@ -22,60 +22,60 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 /// Bus cycles (nanoseconds, under QEMU) that a task runs before another may: 250 Hz, as Debian's kernels have it.
 const TICK: u32 = 4_000_000;
 
-/// Most of them at a time: what comes with each must fit in the kernel's heap.
+/// Most tasks at a time: their memory must fit in the kernel's heap.
 const MOST_TASKS: usize = 1024;
 
 /// A thread.
 pub struct Task {
-    /// What it belongs to.
+    /// Its process.
     pub process: Arc<Process>,
     /// Number.
     pub id: u32,
     /// User address of a word that is cleared and woken when it ends; 0 for none.
     pub clear_at_end: Cell<u64>,
-    /// It has asked to end.
+    /// It has requested its end.
     pub ends: Cell<bool>,
-    /// Its wait ended because its time was over. Written by whoever wakes it.
+    /// Its wait ended by its time limit. Written by the waker.
     pub timed_out: AtomicBool,
     stack: u64,
-    /// Where it goes on, while no CPU runs it.
+    /// Where it continues, while no CPU runs it.
     pointer: Cell<u64>,
     thread_pointer: Cell<u64>,
     fpu: UnsafeCell<Fpu>,
-    /// A CPU is on its stack.
+    /// A CPU runs on its stack.
     on_cpu: AtomicBool,
 }
 
-// SAFETY: cells are used by the CPU that runs the task only; `on_cpu` hands it over (release when a CPU has left the
+// SAFETY: only the CPU that runs the task uses the cells; `on_cpu` hands them over (release when a CPU has left the
 // stack, acquire before another enters it).
 unsafe impl Sync for Task {}
 // SAFETY: as for `Sync`.
 unsafe impl Send for Task {}
 
-/// What a task that steps aside wants.
+/// The request of a task that yields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
-    /// To go on, behind the others.
+    /// To continue, at the end of the queue.
     Again,
-    /// To go on when it is woken.
+    /// To continue when it is woken.
     Wait,
-    /// Nothing more.
+    /// To end.
     End,
 }
 
-/// What a CPU runs.
+/// The task state of a CPU.
 struct Here {
     task: UnsafeCell<Option<Arc<Task>>>,
     /// The stack of its loop.
     pointer: Cell<u64>,
     after: Cell<After>,
-    /// The task has had its time.
+    /// The task has used its time.
     ticked: Cell<bool>,
     /// It sleeps, or is about to.
     idle: AtomicBool,
 }
 
-// SAFETY: everything but `idle` is its own CPU's.
+// SAFETY: all but `idle` is used only by its own CPU.
 unsafe impl Sync for Here {}
 
 static HERE: [Here; MOST_CPUS] = [const {
@@ -89,7 +89,7 @@ static HERE: [Here; MOST_CPUS] = [const {
 }; MOST_CPUS];
 
 static QUEUE: Mutex<VecDeque<Arc<Task>>> = Mutex::new(VecDeque::new());
-/// Tasks that have not ended.
+/// Number of tasks that have not ended.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 /// Kernel stacks of tasks that have ended.
@@ -99,30 +99,30 @@ fn here() -> &'static Here {
     &HERE[cpu::cpu().id]
 }
 
-/// The task that runs here. Its process is reached through it.
+/// The running task. Its process is reached through it.
 pub fn current() -> Arc<Task> {
     // SAFETY: only this CPU changes it, and not while the task runs.
     let task = unsafe { &*here().task.get() };
     task.clone().expect("called on behalf of a task")
 }
 
-/// The task that runs here, if it may be put aside: not where a CPU does something of its own, or masks interrupts.
+/// The running task, if it can be switched: not in a CPU's own work, nor with interrupts masked.
 pub fn that_may_sleep() -> Option<Arc<Task>> {
     // SAFETY: as in `current`.
     let task = unsafe { &*here().task.get() };
     task.clone().filter(|_| interrupts::are_enabled())
 }
 
-/// The task that runs here, without keeping it: for the ways in and out, which hold nothing across a switch.
+/// The running task, without a reference: for kernel entry and exit, which hold nothing across a switch.
 pub fn with_current<T>(body: impl FnOnce(&Task) -> T) -> Option<T> {
-    // SAFETY: as in `current`; the task does not end within `body`, which does not step aside.
+    // SAFETY: as in `current`; the task does not end within `body`, which does not yield.
     let task = unsafe { &*here().task.get() };
     task.as_deref().map(body)
 }
 
 impl Task {
-    /// A new one, which enters user code with `frame`. Not yet in the queue. `None` when there are too many, or memory
-    /// is out.
+    /// A new task, which enters user code with `frame`. Not yet queued. `None` when there are too many, or memory is
+    /// exhausted.
     pub fn new(process: Arc<Process>, id: u32, frame: Frame, thread_pointer: u64, fpu: Fpu) -> Option<Arc<Task>> {
         if LIVE.load(Ordering::Relaxed) >= MOST_TASKS {
             return None;
@@ -145,18 +145,18 @@ impl Task {
         }))
     }
 
-    /// By the task itself: where its thread is found from now on.
+    /// By the task itself: sets its thread pointer.
     pub fn set_thread_pointer(&self, base: u64) {
         self.thread_pointer.set(base);
         user::set_thread_pointer(base);
     }
 
-    /// Where its thread is found.
+    /// Its thread pointer.
     pub fn thread_pointer(&self) -> u64 {
         self.thread_pointer.get()
     }
 
-    /// By the task itself: what it has in the floating-point unit now.
+    /// By the task itself: saves the state of the floating-point unit.
     pub fn fpu_now(&self) -> Fpu {
         let mut fpu = Fpu::new();
         fpu.save();
@@ -164,16 +164,16 @@ impl Task {
     }
 }
 
-/// A number that no task and no process has.
+/// An unused number for a task or process.
 pub fn next_id() -> u32 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Lets a task run.
+/// Makes a task runnable.
 pub fn wake(task: Arc<Task>) {
     QUEUE.lock().push_back(task);
-    // Pairs with `sleep_if_idle`: it says idle, then looks at the queue; here the queue is filled, then idle is read.
-    // Both locked or SeqCst, so one sees the other.
+    // Pairs with `sleep_if_idle`: it sets idle, then reads the queue; here the queue is filled, then idle is read. Both
+    // are locked or SeqCst, so one sees the other.
     core::sync::atomic::fence(Ordering::SeqCst);
     let sleeper = cpu::all()
         .iter()
@@ -183,7 +183,7 @@ pub fn wake(task: Arc<Task>) {
     }
 }
 
-/// Interrupts every other CPU, so that each looks at what its task should do.
+/// Interrupts every other CPU, so that each checks the state of its task.
 pub fn nudge_all() {
     let me = cpu::cpu().id;
     for other in cpu::all().iter().filter(|other| other.id != me) {
@@ -191,17 +191,17 @@ pub fn nudge_all() {
     }
 }
 
-/// Puts the current task aside until it is woken. Whoever wakes it may do so at once.
+/// Blocks the current task until it is woken, possibly at once.
 pub fn wait() {
     step_aside(After::Wait);
 }
 
-/// Lets the other tasks run.
+/// Yields to the other tasks.
 pub fn give_way() {
     step_aside(After::Again);
 }
 
-/// Ends the current task. What it holds on the heap must be dropped before.
+/// Ends the current task. Its heap objects must be dropped before.
 pub fn end() -> ! {
     step_aside(After::End);
     unreachable!("a task that has ended does not go on")
@@ -212,14 +212,14 @@ fn step_aside(after: After) {
     interrupts::disable();
     let here = here();
     here.after.set(after);
-    // SAFETY: `here` holds the task until its loop goes on, and the task's stack is left before that.
+    // SAFETY: `here` holds the task until its loop continues, and the task's stack is left before that.
     let old = unsafe { (*here.task.get()).as_ref() }
         .expect("called on behalf of a task")
         .pointer
         .as_ptr();
     // SAFETY: the loop's stack, left when it switched to the task. Interrupts are off.
     unsafe { user::switch(old, here.pointer.get()) };
-    // Perhaps on another CPU.
+    // Possibly on another CPU.
     if were_on {
         interrupts::enable();
     }
@@ -235,8 +235,7 @@ pub fn tick(cpu: &Cpu) {
     }
 }
 
-/// Before user code goes on: ends the task if its process ends, lets others run if it has had its time. Interrupts are
-/// off.
+/// Before user code continues: ends the task if its process ends, yields if it has used its time. Interrupts are off.
 pub fn before_user() {
     loop {
         let dying = with_current(|task| task.ends.get() || task.process.is_dying()).unwrap_or(false);
@@ -274,24 +273,24 @@ pub fn serve(cpu: &'static Cpu) {
 }
 
 fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
-    // Acquire: pairs with the release below; whoever woke it may have been faster than the CPU that it waits on.
+    // Acquire. Pairs with the release below; the waker may have been faster than the CPU on which it waits.
     while task.on_cpu.load(Ordering::Acquire) {
         time::relax();
     }
     task.on_cpu.store(true, Ordering::Relaxed);
     task.process.space().enter();
     user::set_thread_pointer(task.thread_pointer.get());
-    // SAFETY: nobody else runs the task.
+    // SAFETY: no other CPU runs the task.
     unsafe { (*task.fpu.get()).load() };
     cpu.local.set_kernel_stack(task.stack);
     let pointer = task.pointer.get();
-    // SAFETY: this CPU's own, and no task is here.
+    // SAFETY: this CPU's own, and no task is running.
     unsafe { *here.task.get() = Some(task) };
     here.ticked.set(false);
     timer::arm(TICK);
-    // SAFETY: the task's stack was left or prepared, and `on_cpu` has kept everybody else off. Interrupts are off.
+    // SAFETY: the task's stack was left or prepared, and `on_cpu` has excluded other CPUs. Interrupts are off.
     unsafe { user::switch(here.pointer.as_ptr(), pointer) };
-    // The process may end with the task; its root stays loaded here, lazily, for as long as the engine lets it.
+    // The process may end with the task; its root stays loaded here, in lazy TLB mode, until the engine unloads it.
     cpu.space.set(None);
     // SAFETY: the task has left its stack.
     let task = unsafe { (*here.task.get()).take() }.expect("a task was here");
@@ -313,8 +312,8 @@ fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
     }
 }
 
-/// Bus cycles (nanoseconds, under QEMU) until somebody's wait is over, at most a second; 0 when nobody's will be. Where
-/// a cycle is shorter the CPU wakes too early, and asks again; where it is longer a wait lasts longer, as waits may.
+/// Bus cycles (nanoseconds, under QEMU) until a wait times out, at most a second; 0 without a limit. If a cycle is
+/// shorter the CPU wakes too early, and checks again; if it is longer a wait lasts longer, which is allowed.
 fn until_limit() -> u32 {
     match futex::next_limit() {
         futex::NEVER => 0,
@@ -325,8 +324,8 @@ fn until_limit() -> u32 {
 fn sleep_if_idle(here: &Here) {
     engine().enter_lazy();
     here.idle.store(true, Ordering::SeqCst);
-    // Pairs with `wake` and with the end of the last task: said to be idle, then looked. An interrupt that comes after
-    // the look ends the sleep, because interrupts come on only with it.
+    // Pairs with `wake` and with the end of the last task: sets idle, then checks. An interrupt that arrives after the
+    // check ends the sleep, because the sleep itself unmasks interrupts.
     if QUEUE.lock().is_empty() && LIVE.load(Ordering::SeqCst) > 0 {
         timer::arm(until_limit());
         time::sleep();

@@ -1,4 +1,4 @@
-//! User memory, as system calls reach it: every access may fail, and then the call does.
+//! User memory in system calls: every access may fail, and then the call fails.
 
 use super::errno::{EFAULT, Errno};
 use super::inside;
@@ -6,7 +6,7 @@ use crate::arch::probe;
 use crate::memory::USER_END;
 use alloc::vec::Vec;
 
-/// Whether they are user addresses; from here on this CPU touches some.
+/// Whether they are user addresses; from here on this CPU touches user memory.
 fn check(address: u64, length: usize) -> Result<(), Errno> {
     match address.checked_add(length as u64) {
         Some(end) if end <= USER_END => {
@@ -34,12 +34,12 @@ pub fn read(address: u64, to: &mut [u8]) -> Result<(), Errno> {
 /// EFAULT when part of it cannot be written.
 pub fn write(address: u64, from: &[u8]) -> Result<(), Errno> {
     check(address, from.len())?;
-    // SAFETY: our own slice is read, user memory written, in which no Rust object lives.
+    // SAFETY: our own slice is read, user memory written, which contains no Rust object.
     let done = unsafe { probe::copy(address, from.as_ptr() as u64, from.len()) };
     if done { Ok(()) } else { Err(EFAULT) }
 }
 
-/// So many bytes of user memory.
+/// That many bytes of user memory.
 ///
 /// # Errors
 /// EFAULT when part of them cannot be read.
@@ -77,7 +77,7 @@ pub fn word(address: u64) -> Result<u64, Errno> {
     Ok(u64::from_le_bytes(word))
 }
 
-/// A word of 4 bytes, read at once.
+/// A word of 4 bytes, read in one access.
 ///
 /// # Errors
 /// EFAULT when it cannot be read.
@@ -86,7 +86,7 @@ pub fn half(address: u64) -> Result<u32, Errno> {
     probe::read_half(address).ok_or(EFAULT)
 }
 
-/// The same, if the page is there: for whoever holds a spin lock.
+/// The same, if the page is present: for callers that hold a spin lock.
 pub fn half_if_there(address: u64) -> Option<u32> {
     check(address, 4).ok()?;
     probe::read_half_if_there(address)

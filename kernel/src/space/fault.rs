@@ -1,4 +1,4 @@
-//! Page faults: untouched pages are filled, and pages that others share are copied before they are written.
+//! Page faults: untouched pages are filled, and shared pages are copied before they are written.
 
 use super::{AddressSpace, zeroes};
 use crate::arch::format::{self, Entry};
@@ -52,7 +52,8 @@ impl AddressSpace {
         self.copy_on_write(region, page, place, old)
     }
 
-    /// An untouched page: of zeroes that all share, for a read; of its own, for a write; or what is behind the region.
+    /// An untouched page: the shared zero page for a read, a private page for a write, or the page of the region's
+    /// backing.
     fn fill(region: &Region, page: u64, table: Frame, place: &AtomicU64, write: bool) -> bool {
         let access = |write| Access { write, ..region.access };
         let new = match &region.backing {
@@ -69,9 +70,9 @@ impl AddressSpace {
             }),
         };
         let Some(new) = new else { return false };
-        // Counted first: a table that somebody is filling is not empty.
+        // Counted first: a table that is being filled is not empty.
         frames::note(table).count.fetch_add(1, Ordering::Relaxed);
-        // Release: what is on the page comes before the entry.
+        // Release: the content of the page comes before the entry.
         if place
             .compare_exchange(0, new.0, Ordering::AcqRel, Ordering::Relaxed)
             .is_err()
@@ -83,7 +84,7 @@ impl AddressSpace {
         true
     }
 
-    /// A page with one reference, of zeroes or a copy. `None` when memory is out.
+    /// A page with one reference, of zeroes or a copy. `None` when memory is exhausted.
     fn own_page(copy_of: Option<Frame>) -> Option<Frame> {
         let frame = match copy_of {
             None => frames::allocate_zeroed()?,
@@ -99,17 +100,16 @@ impl AddressSpace {
         Some(frame)
     }
 
-    /// Takes a reference back that no translation was made of, or whose translation is flushed.
+    /// Drops a reference that has no translation, or whose translation is flushed.
     pub fn release_one(frame: Frame) {
         let mut free = FrameList::EMPTY;
         super::release(frame, &mut free);
         frames::free_all(free);
     }
 
-    /// A write to a page that is not this space's alone. The old translation goes everywhere before the new one is
-    /// seen.
+    /// A write to a shared page. The old translation is gone everywhere before the new one is visible.
     fn copy_on_write(&self, region: &Region, page: u64, place: &AtomicU64, old: Entry) -> bool {
-        // Not present meanwhile, and not 0, so that no fault fills it: the other threads try again until it is done.
+        // Not present meanwhile, and nonzero, so that no fault fills it: the other threads retry until it is done.
         let busy = Entry(old.absent().0);
         if place
             .compare_exchange(old.0, busy.0, Ordering::AcqRel, Ordering::Relaxed)
@@ -117,8 +117,8 @@ impl AddressSpace {
         {
             return true;
         }
-        // Flushed, then copied: until then a CPU may store through a writable translation from before a fork, whose own
-        // flush is not over yet; what it stores later, in the page of the others, would be missing in the copy.
+        // Flushed, then copied. Until then a CPU may store through a writable translation from before a fork whose own
+        // flush is not over; a store that lands later in the others' page would be missing in the copy.
         let Flushed { .. } = self.flush(Range::page(page));
         let Some(copy) = Self::own_page(Some(old.frame())) else {
             place.store(old.0, Ordering::Release);

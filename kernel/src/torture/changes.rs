@@ -1,4 +1,4 @@
-//! Steps that change tables, and tell the oracle before and after.
+//! Steps that change tables, and notify the oracle before and after.
 
 use super::oracle::State;
 use super::process::{self, LARGE, PAGES, Process, TABLES};
@@ -43,7 +43,7 @@ impl Traffic {
         drop(links);
     }
 
-    /// Claims the mapped pages of `first..end` and takes their entries out; the indices and frames.
+    /// Claims the mapped pages of `first..end` and clears their entries; returns the indices and frames.
     fn clear(&self, process: &Process, first: u64, end: u64) -> Vec<(u64, Frame)> {
         let mut cleared = Vec::new();
         for index in first..end {
@@ -58,7 +58,7 @@ impl Traffic {
         cleared
     }
 
-    /// Tells the oracle that the pages are gone, and frees their frames.
+    /// Notifies the oracle that the pages are gone, and frees their frames.
     fn free_pages(process: &Process, cleared: Vec<(u64, Frame)>) {
         for &(index, _) in &cleared {
             process.page(index).settle(State::Absent);
@@ -68,7 +68,7 @@ impl Traffic {
         }
     }
 
-    /// Unmaps some pages next to each other, now and then across tables and above the ceiling.
+    /// Unmaps some adjacent pages, occasionally across tables and above the ceiling.
     pub(super) fn unmap(&mut self, process: &Process) {
         let (first, count) = match self.one_in(6) {
             true => (self.below(TABLES - 1) * PAGES, 2 * PAGES),
@@ -95,7 +95,7 @@ impl Traffic {
                 let (_flushed, ()) = engine.flush_while(&process.space, range, || ());
             }
             2 => {
-                // Whoever waits serves, even so (C5).
+                // A waiter serves requests, even so (C5).
                 let _flushed = without_interrupts(|| engine.flush(&process.space, range));
             }
             _ => {
@@ -105,7 +105,7 @@ impl Traffic {
         Self::free_pages(process, cleared);
     }
 
-    /// Takes write permission away, or gives it.
+    /// Removes write permission, or restores it.
     pub(super) fn protect(&mut self, process: &Process) {
         let index = self.below(TABLES * PAGES);
         let (page, address) = (process.page(index), process::address(index));
@@ -126,7 +126,7 @@ impl Traffic {
         page.settle(State::ReadOnly);
     }
 
-    /// Takes the write permission of all pages away with one flush of the whole space, as a fork does.
+    /// Removes the write permission of all pages with one flush of the whole space, as a fork does.
     pub(super) fn protect_all(&mut self, process: &Process) {
         let mut claimed = Vec::new();
         let links = process.links.read();
@@ -174,13 +174,13 @@ impl Traffic {
         }
     }
 
-    /// Unlinks a table and frees it with everything in it.
+    /// Unlinks a table and frees it with all its pages.
     pub(super) fn free_table(&mut self, process: &Process) {
         let table = self.below(TABLES);
         self.free_tables(process, table..table + 1);
     }
 
-    /// Frees all tables and everything in them at once, as exec does.
+    /// Frees all tables and their pages at once, as exec does.
     pub(super) fn exec(&mut self, process: &Process) {
         self.note(Done::Execs);
         self.free_tables(process, 0..TABLES);
@@ -197,7 +197,7 @@ impl Traffic {
                 continue;
             }
             let mut cleared = self.clear(process, first, first + PAGES);
-            // Pages that somebody else is changing: the table stays.
+            // Pages that another CPU is changing: the table stays.
             let is_empty = (first..first + PAGES).all(|index| {
                 let state = process.page(index).word().state();
                 state == State::Absent || cleared.iter().any(|&(own, _)| own == index)
@@ -236,7 +236,7 @@ impl Traffic {
         }
     }
 
-    /// Tells the oracle that the pages are gone; their frames are freed with the table.
+    /// Notifies the oracle that the pages are gone; their frames are freed with the table.
     fn forget_pages(process: &Process, cleared: Vec<(u64, Frame)>) -> FrameList {
         let mut frames = FrameList::EMPTY;
         for (index, frame) in cleared {
@@ -248,7 +248,7 @@ impl Traffic {
         frames
     }
 
-    /// A write to a page has failed: if it is read-only, it may be written from now on.
+    /// A write to a page has failed: if the page is read-only, it becomes writable.
     pub(super) fn write_fault(&mut self, process: &Process, index: u64) {
         let links = process.links.read();
         if process.page(index).claim(&[State::ReadOnly]).is_none() {
@@ -260,11 +260,11 @@ impl Traffic {
         self.allow_writes(process, index, paging::place(table, address, 1));
     }
 
-    /// Lets a page be written that was read-only and is claimed: as it is, or a copy if another process shares it.
+    /// Makes a claimed read-only page writable: in place, or as a copy if another process shares it.
     fn allow_writes(&mut self, process: &Process, index: u64, place: &AtomicU64) {
         let (page, address) = (process.page(index), process::address(index));
         let old = Entry(place.load(Ordering::Acquire)).frame();
-        // Only a fork of this process makes it more, and that claims the page.
+        // Only a fork of this process adds references, and that claims the page.
         if frames::note(old).count.load(Ordering::Acquire) == 1 {
             format::allow_writes(place);
             return page.settle(State::Writable);
@@ -282,7 +282,7 @@ impl Traffic {
         process::free_frame(old);
     }
 
-    /// A copy of a process: what is mapped is shared until either side writes. `None` when memory is out.
+    /// A copy of a process: mapped pages are shared until either side writes. `None` when memory is exhausted.
     pub(super) fn fork(&mut self, parent: &Process, number: u64) -> Option<Process> {
         let child = Process::new(number)?;
         self.note(Done::Forks);
@@ -312,7 +312,7 @@ impl Traffic {
         Some(child)
     }
 
-    /// Page reclaim: a page here, a page there, one request. The process is loaded.
+    /// Page reclaim: scattered pages, one request. The process is loaded.
     pub(super) fn batch(&mut self, process: &Arc<Process>) {
         self.note(Done::Batches);
         let mut taken = Vec::new();
@@ -322,7 +322,7 @@ impl Traffic {
             self.access_page(process, index);
             let links = process.links.read();
             for (index, frame) in self.clear(process, index, index + 1) {
-                // In the batch first: whoever sees the page pending must find the space so.
+                // Into the batch first: a CPU that sees the page pending must find the space pending.
                 batch.add(&process.space, Range::page(process::address(index)));
                 let pending = process.page(index).settle_pending();
                 taken.push((index, frame, pending));
@@ -331,7 +331,7 @@ impl Traffic {
             self.pause(1);
         }
         if self.one_in(2) {
-            // Somebody relies on them before the batch is over: perhaps the one who collects it.
+            // Another CPU relies on them before the batch is over, perhaps the one that collects it.
             engine().flush_pending(&process.space);
             for &(index, _, pending) in &taken {
                 process.page(index).rely_on_absence(pending);
@@ -345,8 +345,8 @@ impl Traffic {
         }
     }
 
-    /// Relies on entries that are clear already, as an unmap of a range does: settles first (rule 9). The process is
-    /// loaded.
+    /// Relies on entries that are already clear, as an unmap of a range does: flushes pending batches first (rule 9).
+    /// The process is loaded.
     pub(super) fn rely_on_absence(&mut self, process: &Process) {
         let first = self.below(TABLES) * PAGES;
         let pages = first..first + PAGES;
@@ -386,7 +386,7 @@ impl Traffic {
         let table = paging::table(paging::kernel_table(), address, 1).expect("it was mapped");
         let entry = Entry(paging::place(table, address, 1).swap(0, Ordering::AcqRel));
         let flush = || engine().flush_kernel(Range::page(address));
-        // It concerns every CPU; two that wait for each other with interrupts off must both get on (C5).
+        // It concerns every CPU; two that wait for each other with interrupts off must both make progress (C5).
         let _flushed = if self.one_in(2) {
             without_interrupts(flush)
         } else {

@@ -1,8 +1,8 @@
-//! Torture: every CPU maps, unmaps, protects, walks, switches, goes lazy and off at random, and an oracle looks at
-//! every access.
+//! Torture: every CPU maps, unmaps, protects, walks, switches, enters lazy TLB mode and goes offline at random, and an
+//! oracle checks every access.
 //!
 //! ```text
-//!   oracle.rs    what an access may see        process.rs   what is tortured
+//!   oracle.rs    what an access may see        process.rs   the tortured processes
 //!   traffic.rs   one step after the other      changes.rs   steps that change tables
 //! ```
 
@@ -22,11 +22,11 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use shootdown::{Design, Free, Machine, Policy, Reach};
 use traffic::{Arena, Traffic};
 
-/// Instructions that a CPU may take to answer before it is called stuck.
+/// Instructions that a CPU may take to answer before it counts as stuck.
 const STUCK: u64 = 1_500_000;
 
-/// `design` with few tags and a small ceiling, so that tags are used again and whole tags are flushed now and then;
-/// short windows, so that spaces are promoted and demoted.
+/// `design` with few tags and a small ceiling, so that tags are reused and whole tags are flushed occasionally; short
+/// windows, so that spaces are promoted and demoted.
 pub fn tightened(design: Design, cpus: usize) -> Design {
     let slots = 2;
     Policy {
@@ -55,7 +55,7 @@ const LINGER: u64 = 200;
 
 static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Runs it, prints what was done, and ends.
+/// Runs it, prints the counts, and ends.
 pub fn run(options: &Options) -> ! {
     if engine().policy().reach == Reach::Adaptive {
         let _costs = engine().calibrate();

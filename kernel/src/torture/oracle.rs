@@ -1,17 +1,17 @@
-//! The oracle: what every access to a tortured page may see.
+//! The oracle: the values that every access to a tortured page may see.
 //!
-//! For each page there is a word in ordinary memory: how many mappings it has had (the serial), how often anything
-//! changed (the version), and what state it is in. Every mapped page begins with a stamp that names process, page and
-//! serial. Whoever reads the word, accesses the page, and reads the word again knows:
+//! For each page there is a word in ordinary memory: the number of its mappings so far (the serial), a count of changes
+//! (the version), and its state. Every mapped page begins with a stamp of process, page and serial. A CPU reads the
+//! word, accesses the page, and reads the word again. Then:
 //!
-//! * a value that is read bears the stamp of this very page, of a mapping that was not withdrawn, flush complete,
-//!   before the first reading, nor made after the second (C1, C2): else a frame was used too early, or a translation
-//!   too late; A page that was inherited by a fork bears its ancestor's stamp, and counts as the first mapping;
-//! * if the word has not changed: a mapped page must be there, an absent one must not, and a write succeeds where it is
-//!   allowed and nowhere else.
+//! * a value that is read has the stamp of this page, of a mapping that was not withdrawn, flush complete, before the
+//!   first reading, nor made after the second (C1, C2). Otherwise a frame was reused too early, or a translation used
+//!   too late. A page that was inherited by a fork has its ancestor's stamp, and counts as the first mapping;
+//! * if the word has not changed: a mapped page must be present, an absent one must not, and a write succeeds where it
+//!   is allowed and nowhere else.
 //!
-//! A frame that is freed is filled with poison, and must still be when it is used again: nobody wrote to it meanwhile
-//! (C2). So is a table page, whose last entry bears a stamp that lockless walks look at (C3).
+//! A freed frame is filled with poison, and must still be when it is reused: no CPU wrote to it meanwhile (C2). The
+//! same holds for a table page, whose last entry has a stamp that lockless walks check (C3).
 
 use crate::arch::interrupts;
 use crate::cpu::{self, add};
@@ -20,7 +20,7 @@ use crate::serial::{self, Status};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What a freed frame is filled with: no stamp, and not present as an entry.
+/// The content of a freed frame: no stamp, and not present as an entry.
 pub const POISON: u64 = 0xDEAD_DEAD_DEAD_DEAC;
 /// Words of a frame that are written: the stamp, and one for each CPU.
 pub const WRITTEN: usize = 1 + cpu::MOST_CPUS;
@@ -28,7 +28,7 @@ pub const WRITTEN: usize = 1 + cpu::MOST_CPUS;
 /// Serial of an inherited mapping: the first.
 const INHERITED: u32 = 1;
 
-/// What a page is.
+/// The state of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Not mapped, and flushed.
@@ -37,7 +37,7 @@ pub enum State {
     Writable = 1,
     /// Mapped, must not be written, and flushed.
     ReadOnly = 2,
-    /// Somebody changes it.
+    /// A CPU changes it.
     Changing = 3,
     /// Cleared in a batch that is not flushed yet.
     Pending = 4,
@@ -83,7 +83,7 @@ impl Word {
 /// One page of a process, or of the kernel.
 pub struct Page {
     word: AtomicU64,
-    /// The first half of its stamps: process and page.
+    /// The common part of its stamps: process and page.
     name: u64,
     /// The stamp of the first mapping, if that was inherited; else 0.
     inherited: AtomicU64,
@@ -104,12 +104,12 @@ impl Page {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// What the mapping with that serial bears.
+    /// The stamp of the mapping with that serial.
     pub fn stamp(&self, serial: u32) -> u64 {
         self.name | u64::from(serial) & 0xFFFF_FFFF
     }
 
-    /// What its present mapping bears.
+    /// The stamp of its present mapping.
     pub fn bears(&self) -> u64 {
         let (serial, inherited) = (self.word().serial(), self.inherited.load(Ordering::Relaxed));
         if serial == INHERITED && inherited != 0 {
@@ -119,7 +119,7 @@ impl Page {
         }
     }
 
-    /// The page, absent so far and of a process that nobody knows yet, shows what bears that stamp, read-only.
+    /// The page, absent so far and of a process that no other CPU knows yet, maps the frame with that stamp, read-only.
     pub fn inherit(&self, stamp: u64) {
         self.inherited.store(stamp, Ordering::Relaxed);
         let word = Word(u64::from(INHERITED) << 32).to(State::ReadOnly);
@@ -132,7 +132,7 @@ impl Page {
         self.word.store(word.0, Ordering::Release);
     }
 
-    /// Takes a page in one of these states to change it; `None` when it is in another, or somebody was faster.
+    /// Claims a page in one of these states for a change; `None` when it is in another, or another CPU was faster.
     pub fn claim(&self, from: &[State]) -> Option<Word> {
         let word = self.word();
         if !from.contains(&word.state()) {
@@ -150,7 +150,7 @@ impl Page {
         let _word = self.put(state);
     }
 
-    /// The page is cleared, in a batch; the word that it has then, for [`rely_on_absence`](Self::rely_on_absence).
+    /// Marks the page as cleared, in a batch; returns its word, for [`rely_on_absence`](Self::rely_on_absence).
     pub fn settle_pending(&self) -> Word {
         self.put(State::Pending)
     }
@@ -161,13 +161,13 @@ impl Page {
         word
     }
 
-    /// A claim that came to nothing: the page is as it was, though a serial is lost.
+    /// Ends a claim without a change: the page is as it was, though a serial is lost.
     pub fn give_up(&self, before: Word) {
         self.settle(before.state());
     }
 
-    /// From pending to absent, by whoever relies on that first. `pending` is the word that it had when it was in a
-    /// batch which is flushed now: meanwhile it may be pending again, in another.
+    /// From pending to absent, by the first CPU that relies on it. `pending` is the word from a batch that has been
+    /// flushed; meanwhile the page may be pending again, in another.
     pub fn rely_on_absence(&self, pending: Word) {
         let _other_was_faster = self.exchange(pending, pending.to(State::Absent));
     }
@@ -178,7 +178,7 @@ impl Page {
             .is_ok()
     }
 
-    /// Checks a read. `again` tries once more: a fault may be left over from a time when less was allowed.
+    /// Checks a read. `again` retries: a fault may come from a time when less was allowed.
     pub fn check_read(&self, before: Word, value: Option<u64>, again: impl Fn() -> Option<u64>) {
         let after = self.word();
         count();
@@ -262,7 +262,7 @@ fn count() {
     add(&cpu::cpu().counts.checked, 1);
 }
 
-/// Takes a frame into use: it must be as it was freed. `fresh` ones were never used.
+/// Takes a frame into use: it must be as it was freed. `fresh` frames were never used.
 pub fn take(frame: Frame, stamp: u64, fresh: bool) {
     let words = &frame.words()[..WRITTEN];
     if !fresh
@@ -283,13 +283,13 @@ pub fn take(frame: Frame, stamp: u64, fresh: bool) {
     words.iter().for_each(|word| word.store(stamp, Ordering::Relaxed));
 }
 
-/// Nobody uses the frame any more.
+/// The frame has no user any longer.
 pub fn poison(frame: Frame) {
     let words = &frame.words()[..WRITTEN];
     words.iter().for_each(|word| word.store(POISON, Ordering::Relaxed));
 }
 
-/// Tells what went wrong, and ends.
+/// Prints the violation, and ends.
 pub fn violation(what: &str, story: fmt::Arguments<'_>) -> ! {
     interrupts::disable();
     serial::print_last(format_args!("violation: {what}: {story}"));

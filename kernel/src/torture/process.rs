@@ -1,4 +1,4 @@
-//! What is tortured: small processes with pages in several tables, and kernel pages that come and go.
+//! The tortured processes: small ones with pages in several tables, and dynamic kernel pages.
 
 use super::oracle::{self, POISON, Page};
 use crate::arch::format::{self, Entry};
@@ -25,26 +25,26 @@ pub const LARGE: u64 = 2;
 pub const KERNEL: u64 = 8;
 /// User address of the first page.
 const BASE: u64 = 7 << (USER_BITS - 3);
-/// Data frames that all share: few, so that they are used again soon.
+/// Data frames that all share: few, so that they are reused soon.
 const FRAMES: u32 = 32;
 
-/// Entry of a table that bears its stamp, bit 0 clear. Pages end long before it.
+/// Entry of a table with its stamp, bit 0 clear. Pages end long before it.
 const STAMP_ENTRY: usize = 511;
 
 /// A process.
 pub struct Process {
-    /// As the engine knows it.
+    /// The engine's space.
     pub space: Space<Bare, WORDS>,
     pub number: u64,
     root: Frame,
-    /// To read by whoever changes pages, to write by whoever unlinks tables.
+    /// Held for reading by CPUs that change pages, for writing by CPUs that unlink tables.
     pub links: RwLock<()>,
     pages: Vec<Page>,
-    /// CPUs that use it, and the slot that holds it; at 0 it ends.
+    /// CPUs that use it, plus the slot that holds it; at 0 it ends.
     users: AtomicU64,
 }
 
-/// Data frames nobody uses.
+/// Free data frames.
 static POOL: Mutex<FrameList> = Mutex::new(FrameList::EMPTY);
 /// Frames that the pool has had so far.
 static FRESH: AtomicU64 = AtomicU64::new(0);
@@ -61,7 +61,7 @@ pub fn take_frame(stamp: u64) -> Option<Frame> {
     Some(frame)
 }
 
-/// Before anything: large frames are as if they had been freed.
+/// Before the start: large frames are as if they had been freed.
 pub fn poison_large_frames() {
     let all: Vec<Frame> = core::iter::from_fn(frames::allocate_large).collect();
     for frame in all {
@@ -70,25 +70,25 @@ pub fn poison_large_frames() {
     }
 }
 
-/// One mapping of a data frame less, flushed; whether it was the last.
+/// Drops one mapping of a data frame, after its flush; returns whether it was the last.
 pub fn drop_reference(frame: Frame) -> bool {
     frames::note(frame).count.fetch_sub(1, Ordering::AcqRel) == 1
 }
 
-/// Gives a data frame back, which is mapped nowhere any more.
+/// Frees a data frame without mappings.
 pub fn reclaim_frame(frame: Frame) {
     oracle::poison(frame);
     POOL.lock().push(frame);
 }
 
-/// Gives a mapping of a data frame back, and the frame if it was the last.
+/// Drops a mapping of a data frame, and frees the frame if it was the last.
 pub fn free_frame(frame: Frame) {
     if drop_reference(frame) {
         reclaim_frame(frame);
     }
 }
 
-/// Gives a table page back.
+/// Frees a table page.
 pub fn free_table(table: Frame) {
     table.fill(POISON);
     frames::free(table);
@@ -104,7 +104,7 @@ pub fn address(index: u64) -> u64 {
 }
 
 impl Process {
-    /// A new one, in use once. `None` when memory is out.
+    /// A new one, with one user. `None` when memory is exhausted.
     pub fn new(number: u64) -> Option<Process> {
         let root = paging::new_root()?;
         // Down to level 2, which stays until the process ends.
@@ -126,7 +126,7 @@ impl Process {
         &self.pages[index as usize]
     }
 
-    /// One more user, unless it has ended.
+    /// Adds a user, unless it has ended.
     pub fn use_too(&self) -> bool {
         self.users
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |users| {
@@ -135,7 +135,7 @@ impl Process {
             .is_ok()
     }
 
-    /// One user less; whether it was the last, who ends it.
+    /// Removes a user; returns whether it was the last, which ends the process.
     pub fn unuse(&self) -> bool {
         self.users.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -150,7 +150,7 @@ impl Process {
         (self.number << 32 | paging::index(address, 2) as u64) << 1
     }
 
-    /// The table for a small page, made if need be. The links are locked to read.
+    /// The table for a small page, created if missing. The links are locked for reading.
     pub fn table_or_new(&self, address: u64) -> Option<Frame> {
         let place = self.link(address);
         let link = Entry(place.load(Ordering::Acquire));
@@ -211,7 +211,7 @@ impl Process {
                 free_table(link.frame());
             }
         }
-        // From below: the way to a table leads through those above it.
+        // Bottom-up: the path to a table leads through those above it.
         for level in 2..=format::LEVELS {
             free_table(paging::table(self.root, BASE, level).expect("made with the process"));
         }

@@ -1,4 +1,4 @@
-//! One CPU's random steps: accesses, lockless walks, switches, laziness, off and on.
+//! One CPU's random steps: accesses, lockless walks, switches, lazy TLB mode, offline and online.
 
 use super::oracle::State;
 use super::process::{self, KERNEL, LARGE, PAGES, Process, TABLES};
@@ -19,10 +19,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use shootdown::{Grace, TablesFree, Walkers};
 
-/// Processes that there are at a time.
+/// Number of processes at a time.
 const PROCESSES: u64 = 2;
 
-/// What is counted, for the last line. In this order.
+/// The counts of the last line. In this order.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub enum Done {
@@ -61,12 +61,12 @@ const NAMES: [&str; 15] = [
     "execs",
 ];
 
-/// What all CPUs share.
+/// State that all CPUs share.
 pub struct Arena {
-    /// Of everything.
+    /// Totals.
     pub seed: u64,
     steps: u64,
-    /// An emulated CPU yields its turn at PAUSE; where it does not, it executes as many as this at most.
+    /// An emulated CPU yields its turn at PAUSE; where it does not, it executes at most this many.
     linger: Option<u64>,
     slots: Vec<Mutex<Arc<Process>>>,
     next_number: AtomicU64,
@@ -107,12 +107,12 @@ impl fmt::Display for Arena {
     }
 }
 
-/// What this CPU runs.
+/// The process of this CPU.
 enum Runs {
     Kernel,
     User(Arc<Process>),
     Lazy(Arc<Process>),
-    /// Lazily loaded, and no longer kept alive by this CPU.
+    /// Loaded in lazy TLB mode, and no longer kept alive by this CPU.
     LazyForgotten,
 }
 
@@ -122,7 +122,7 @@ pub struct Traffic {
     cpu: &'static Cpu,
     random: Xoshiro256PlusPlus,
     runs: Runs,
-    /// Tables that wait for a grace period, and what was in them.
+    /// Tables that wait for a grace period, with their content.
     pub(super) waiting: VecDeque<(Grace, Frame, FrameList)>,
 }
 
@@ -150,7 +150,7 @@ impl Traffic {
         self.arena.done[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lets the others be anywhere.
+    /// Lets the other CPUs run for a random time.
     pub(super) fn pause(&mut self, one_in: u64) {
         if self.one_in(one_in) {
             self.linger();
@@ -224,7 +224,7 @@ impl Traffic {
             68 => self.exec(process),
             69..=73 => self.walk(process),
             74..=84 => {
-                // Of a process that need not be loaded here.
+                // Of a process that may not be loaded here.
                 let other = self.random_process();
                 match self.below(8) {
                     0 => self.unmap(&other),
@@ -263,7 +263,7 @@ impl Traffic {
         }
     }
 
-    /// Some accesses, the others somewhere else meanwhile.
+    /// Some accesses, during which the others run.
     fn accesses(&mut self, process: &Process, count: u32) {
         for _ in 0..count {
             self.access(process);
@@ -271,7 +271,7 @@ impl Traffic {
         }
     }
 
-    /// Reads or writes a page of the process that is loaded, and has the oracle look at what happens.
+    /// Reads or writes a page of the loaded process, checked by the oracle.
     fn access(&mut self, process: &Process) {
         let index = self.below(TABLES * PAGES + LARGE);
         self.access_page(process, index);
@@ -284,7 +284,7 @@ impl Traffic {
         if self.one_in(3) {
             let own = address + 8 + self.cpu.id as u64 * 8;
             let value = page.stamp(before.serial());
-            // SAFETY: tortured pages hold words that anybody may write.
+            // SAFETY: tortured pages hold words that any code may write.
             let write = || unsafe { probe::write(own, value) };
             page.check_write(before, write(), || {
                 invalidate::forget(self.cpu, own);
@@ -321,7 +321,7 @@ impl Traffic {
         }
     }
 
-    /// A lockless walk of the process, which need not be loaded here.
+    /// A lockless walk of the process, which may not be loaded here.
     fn walk(&mut self, process: &Process) {
         if engine().policy().walkers == Walkers::None {
             return;
@@ -329,7 +329,7 @@ impl Traffic {
         self.note(Done::Walks);
         let first = self.below(TABLES) * PAGES;
         let address = process::address(first);
-        // Now and then for so long that the others get anywhere.
+        // Occasionally long enough for the others to make progress.
         let rounds = if self.one_in(3) { 4 } else { 1 };
         let walk = engine().walk(&process.space);
         let link = Entry(process.link(address).load(Ordering::Acquire));
@@ -376,7 +376,7 @@ impl Traffic {
         self.unuse(old);
     }
 
-    /// This CPU does not use `process` any more (though it may have it loaded, lazily). The last one ends it.
+    /// This CPU no longer uses `process` (though it may have it loaded, in lazy TLB mode). The last user ends it.
     fn unuse(&mut self, process: Arc<Process>) {
         if process.unuse() {
             self.note(Done::Ends);
@@ -385,10 +385,10 @@ impl Traffic {
         }
     }
 
-    /// Off for a while, and on again with whatever is left in its TLB.
+    /// Offline for a while, and online again with the remaining entries of its TLB.
     fn turn_off(&mut self) {
         self.note(Done::TimesOff);
-        // Now and then for longer than anybody may wait for an answer.
+        // Occasionally for longer than a CPU may wait for an answer.
         let ticks = if self.one_in(32) {
             engine().policy().stuck_ns * 2
         } else {
@@ -396,7 +396,7 @@ impl Traffic {
         };
         let before = self.below(4);
         interrupts::without_interrupts(|| {
-            // What is asked of it meanwhile it answers on its way out.
+            // Requests that arrive meanwhile are answered on its way offline.
             for _ in 0..before {
                 time::relax();
             }
@@ -423,7 +423,7 @@ impl Traffic {
         }
     }
 
-    /// Frees a table and what was in it.
+    /// Frees a table and its pages.
     pub(super) fn free_proved(&mut self, _proof: &TablesFree, table: Frame, mut pages: FrameList) {
         while let Some(frame) = pages.pop() {
             process::reclaim_frame(frame);

@@ -1,10 +1,10 @@
-//! Which CPUs there are: the table (MADT) in which the firmware lists interrupt controllers.
+//! The list of CPUs: the ACPI table (MADT) in which the firmware lists interrupt controllers.
 
 use crate::cpu::MOST_CPUS;
 use crate::memory::{DIRECT_BYTES, direct};
 use alloc::vec::Vec;
 
-/// Numbers of all usable CPUs in the interrupt controller, the running one first. Only that when there is no table.
+/// Interrupt-controller numbers of all usable CPUs, the running one first. Only that one when there is no table.
 pub fn cpus(root_pointer: u64, running: u32) -> Vec<u32> {
     let mut found = alloc::vec![running];
     if let Some(table) = find_madt(root_pointer) {
@@ -14,7 +14,7 @@ pub fn cpus(root_pointer: u64, running: u32) -> Vec<u32> {
             && length >= 2
         {
             let entry = &rest[..usize::from(length)];
-            // Enabled. What is only "online capable" is perhaps plugged in later.
+            // Enabled. A CPU that is only "online capable" may be plugged in later.
             let usable = |flags: u32| flags & 1 != 0;
             let id = match kind {
                 0 if entry.len() >= 8 && usable(word(entry, 4)) => Some(u32::from(entry[3])),
@@ -59,7 +59,7 @@ fn find_madt(root_pointer: u64) -> Option<&'static [u8]> {
     })
 }
 
-/// A table, as long as its header says.
+/// A table, with the length from its header.
 fn table(address: u64) -> Option<&'static [u8]> {
     let length = word(bytes(address, 36)?, 4);
     bytes(address, u64::from(length)).filter(|table| table.len() >= 36)
@@ -69,6 +69,6 @@ fn bytes(address: u64, length: u64) -> Option<&'static [u8]> {
     if address == 0 || address.checked_add(length)? > DIRECT_BYTES {
         return None;
     }
-    // SAFETY: within the direct map, in memory of the firmware, which nobody writes.
+    // SAFETY: within the direct map, in memory of the firmware, which is never written.
     Some(unsafe { core::slice::from_raw_parts(direct(address), length as usize) })
 }

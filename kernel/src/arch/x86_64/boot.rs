@@ -2,10 +2,10 @@
 //! real mode, on the others.
 //!
 //! The loader finds an entry in an ELF note (PVH, as QEMU loads kernels) or in a header (multiboot2, as boot loaders
-//! do). It comes in 32-bit protected mode, paging off, EBX the physical address of what the loader has to say. The
-//! tables made here map the first 4 GiB of physical memory three times: where it is (until all CPUs are up), at
-//! [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and its first 2 GiB at the end of the address space, where the kernel is
-//! linked.
+//! do). It starts in 32-bit protected mode, paging off, with the physical address of the loader's information in EBX.
+//! The tables made here map the first 4 GiB of physical memory three times: at its own address (until all CPUs are up),
+//! at [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and its first 2 GiB at the end of the address space, where the kernel
+//! is linked.
 
 use super::{controller, features, loader, screen};
 use crate::cpu::{Cpu, controller_id};
@@ -16,10 +16,10 @@ use core::sync::atomic::Ordering;
 
 pub use super::loader::Told;
 
-/// Where the code for the other CPUs is copied: a page below 1 MiB, whose number is the startup vector.
+/// Destination of the code for the other CPUs: a page below 1 MiB, whose number is the startup vector.
 const AP_PAGE: u64 = 0x8000;
 
-// The kernel is linked 0xFFFFFFFF80000000 above where it is loaded; adding 0x80000000 takes that off again.
+// The kernel is linked 0xFFFFFFFF80000000 above its load address; adding 0x80000000 subtracts that.
 global_asm!(
     r#"
     .section .note.pvh, "a", @note
@@ -225,7 +225,7 @@ pub fn root() -> u64 {
     &raw const boot_pml4 as u64 - crate::memory::KERNEL_BASE
 }
 
-/// The first CPU comes here, on the boot stack, with the lower half still mapped.
+/// The first CPU enters here, on the boot stack, with the lower half still mapped.
 extern "C" fn first(words: u32, by_multiboot: u32) -> ! {
     serial::set_up();
     let told = if by_multiboot == 0 {
@@ -244,17 +244,17 @@ pub fn kernel_table() -> u64 {
     root()
 }
 
-/// The lower half, where the CPUs started, is empty from now on.
+/// The lower half, where the CPUs started, is empty from here on.
 pub fn leave_start() {
     crate::memory::Frame::at(root()).words()[0].store(0, Ordering::SeqCst);
 }
 
-/// Starts a CPU on that stack (INIT, then STARTUP twice), and waits for it a while.
+/// Starts a CPU on that stack (INIT, then STARTUP twice), and waits for it with a time limit.
 pub fn start(other: &Cpu, stack: u64) {
     set_startup(stack, other.id);
     let apic_id = controller_id(other.id);
     controller::send_init(apic_id);
-    // What processors of the last century ask for; a virtual one needs none.
+    // Required by old processors; a virtual one needs none.
     if !features::get().hypervisor {
         wait_us(10_000, || false);
     }
@@ -266,18 +266,18 @@ pub fn start(other: &Cpu, stack: u64) {
     }
 }
 
-/// Puts the startup code in its page, with the root to load.
+/// Copies the startup code to its page, with the root to load.
 pub fn prepare_to_start() {
     let size = &raw const ap_end as usize - &raw const ap_begin as usize;
-    // SAFETY: the page below 1 MiB belongs to nobody else (`frames` gives out none there), and the code fits a page.
+    // SAFETY: the page below 1 MiB has no other user (`frames` allocates none there), and the code fits a page.
     unsafe { core::ptr::copy_nonoverlapping(&raw const ap_begin, place(0).cast(), size) };
     // SAFETY: a word of the copied code.
     unsafe { place(offset(&raw const ap_root)).write_volatile(root()) };
 }
 
-/// What the next CPU to start is given: its stack and its number.
+/// The parameters of the next CPU to start: its stack and its number.
 fn set_startup(stack_top: u64, cpu: usize) {
-    // SAFETY: words of the copied code; CPUs are started one at a time, so nobody reads them meanwhile.
+    // SAFETY: words of the copied code; CPUs are started one at a time, so none reads them meanwhile.
     unsafe {
         place(offset(&raw const ap_stack)).write_volatile(stack_top);
         place(offset(&raw const ap_cpu)).write_volatile(cpu as u64);

@@ -10,18 +10,18 @@ use x86_64::instructions::port::Port;
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub enum Line {
-    /// What the kernel prints.
+    /// The kernel's output.
     First = 0x3F8,
-    /// What programs print, and what is reported about them.
+    /// The output of programs, and the reports about them.
     Second = 0x2F8,
 }
 
-/// Where the launcher puts QEMU's `isa-debug-exit`.
+/// Port of QEMU's `isa-debug-exit`, as the launcher configures it.
 const DEBUG_EXIT: u16 = 0xF4;
-/// Where Bochs waits for a word that ends it. It passes no status on.
+/// Port through which Bochs is ended. It passes no status on.
 const BOCHS_EXIT: (u16, &[u8]) = (0x8900, b"Shutdown");
 
-/// Bochs is to be ended.
+/// Whether to end Bochs.
 static IN_BOCHS: AtomicBool = AtomicBool::new(false);
 
 /// 115200 baud, 8 bits, no parity, FIFO on.
@@ -36,7 +36,7 @@ pub fn set_up() {
             (2, 0xC7),
             (4, 0x0B),
         ] {
-            // SAFETY: registers of a serial port, which nothing else drives; where there is none, nothing listens.
+            // SAFETY: registers of a serial port, which no other code uses; without a port the writes have no effect.
             unsafe { Port::<u8>::new(line as u16 + register).write(value) };
         }
     }
@@ -60,27 +60,27 @@ pub fn show(text: fmt::Arguments<'_>) {
     screen::line(text);
 }
 
-/// From now on [`exit`] ends Bochs, after a line `status N`, the N that QEMU would exit with.
+/// From here on [`exit`] ends Bochs, after a line `status N`, the N of QEMU's exit status.
 pub fn in_bochs() {
     IN_BOCHS.store(true, Ordering::Relaxed);
 }
 
-/// Ends the emulator; where there is none, stops.
+/// Ends the emulator; without one, stops the CPU.
 pub fn exit(status: Status) -> ! {
     if IN_BOCHS.load(Ordering::Relaxed) {
         let _ = writeln!(Line::First, "status {}", status as u32 * 2 + 1);
-        // Until the last letter is out.
+        // Until the last character is sent.
         // SAFETY: as in `write`.
         while unsafe { Port::<u8>::new(Line::First as u16 + 5).read() } & 0x40 == 0 {
             core::hint::spin_loop();
         }
         let (port, word) = BOCHS_EXIT;
         for &letter in word {
-            // SAFETY: a port of Bochs, in which this runs, as the command line says.
+            // SAFETY: a port of Bochs, which is running, as the command line says.
             unsafe { Port::<u8>::new(port).write(letter) };
         }
     }
-    // SAFETY: the port of `isa-debug-exit`; on a machine without it nothing listens there.
+    // SAFETY: the port of `isa-debug-exit`; on a machine without it the write has no effect.
     unsafe { Port::<u32>::new(DEBUG_EXIT).write(status as u32) };
     super::interrupts::stop()
 }

@@ -1,5 +1,5 @@
-//! The local interrupt controller of each CPU: interrupts to others, the one-shot timer. By registers in memory
-//! (xAPIC), or by model-specific registers where the processor has that (x2APIC).
+//! The local interrupt controller of each CPU: IPIs and the one-shot timer. By registers in memory (xAPIC), or by
+//! model-specific registers if the processor has them (x2APIC).
 
 use super::{acpi, boot, features, traps};
 use crate::cpu::{self, controller_id};
@@ -15,7 +15,7 @@ use x86_64::registers::model_specific::Msr;
 const BASE: u32 = 0x1B;
 const ENABLED: u64 = 1 << 11;
 const X2APIC: u64 = 1 << 10;
-/// Where the registers are in memory, unless somebody has moved them.
+/// Default address of the registers.
 const REGISTERS: u64 = 0xFEE0_0000;
 
 /// Registers, by their offset in memory; the model-specific one is 0x800 + offset / 16.
@@ -40,7 +40,7 @@ fn write(register: u32, value: u32) {
     unsafe { direct::<u32>(REGISTERS + u64::from(register)).write_volatile(value) }
 }
 
-/// Finds the CPUs, the one that runs first. On that one, before the controller is used.
+/// Finds the CPUs, the running one first. On that one, before the controller is used.
 pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
     choose_mode();
     features::get();
@@ -50,7 +50,7 @@ pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
 
 fn choose_mode() {
     USES_MSRS.store(features::get().x2apic, Ordering::Relaxed);
-    // The old interrupt controllers: out of the way of exceptions, and masked.
+    // The legacy interrupt controllers: moved off the exception vectors, and masked.
     for (port, value) in [
         (0x20, 0x11),
         (0xA0, 0x11),
@@ -63,7 +63,7 @@ fn choose_mode() {
         (0x21, 0xFF),
         (0xA1, 0xFF),
     ] {
-        // SAFETY: the command and mask registers of the two 8259s, which nothing else drives.
+        // SAFETY: the command and mask registers of the two 8259s, which no other code uses.
         unsafe { Port::<u8>::new(port).write(value) };
     }
 }
@@ -71,7 +71,7 @@ fn choose_mode() {
 /// Switches this CPU's controller on.
 pub fn enable() {
     let mut base = Msr::new(BASE);
-    // SAFETY: enabling it, in the mode that the processor is known to have.
+    // SAFETY: enabling it, in the mode that the processor supports.
     unsafe {
         let mode = if by_msr() { ENABLED | X2APIC } else { ENABLED };
         let value = base.read();
@@ -92,13 +92,13 @@ fn controller() -> Controller {
     }
 }
 
-/// To be called by every handler of an interrupt that came through the controller.
+/// Must be called by every handler of an interrupt that came through the controller.
 #[inline]
 pub fn end_of_interrupt() {
     controller().acknowledge();
 }
 
-/// Raises the timer interrupt here once, after so many bus cycles (nanoseconds, under QEMU); 0 stops it.
+/// Raises the timer interrupt here once, after this many bus cycles (nanoseconds, under QEMU); 0 stops it.
 #[inline]
 pub fn arm_timer(count: u32) {
     write(TIMER_COUNT, count);
@@ -115,7 +115,7 @@ fn send_one(id: ControllerId, vector: u8) {
     controller().send([id], vector);
 }
 
-/// Has every other CPU take an NMI, as firmware may at any time, and answer afterwards.
+/// Sends an NMI to every other CPU, as firmware may at any time, and waits for the answers.
 pub fn survive_nmis() {
     let all = cpu::all();
     for other in &all[1..] {

@@ -1,4 +1,4 @@
-//! What each CPU is reached by: GS.
+//! The per-CPU data of x86-64, reached through GS.
 
 use super::descriptors::Tables;
 use super::emulate::Mail;
@@ -6,22 +6,22 @@ use crate::cpu::Cpu;
 use core::cell::Cell;
 use x86_64::registers::model_specific::Msr;
 
-/// What x86-64 keeps for a CPU: the first words of its [`Cpu`].
+/// The x86-64 part of a CPU's data: the first words of its [`Cpu`].
 #[repr(C)]
 pub struct Local {
-    /// Where this is: `gs:[0]`.
+    /// Its own address: `gs:[0]`.
     this: Cell<*const Cpu>,
-    /// Stack for entries from user mode: `gs:[8]`; and what that was: `gs:[16]`.
+    /// Stack for entries from user mode: `gs:[8]`; and the saved user stack: `gs:[16]`.
     kernel_stack: Cell<u64>,
     user_stack: Cell<u64>,
     /// Segments and stacks.
     tables: Tables,
-    /// Emulated broadcasts that wait here.
+    /// Pending emulated broadcasts.
     pub mail: Mail,
 }
 
 impl Local {
-    /// Of a CPU that does not run yet.
+    /// For a CPU that does not run yet.
     pub fn new() -> Local {
         Local {
             this: Cell::new(core::ptr::null()),
@@ -32,27 +32,28 @@ impl Local {
         }
     }
 
-    /// The stack that entries from user mode use from now on. By the CPU whose it is, interrupts off.
+    /// Sets the stack for entries from user mode. On the CPU itself, interrupts off.
     pub fn set_kernel_stack(&self, top: u64) {
         self.kernel_stack.set(top);
         self.tables.set_kernel_stack(top);
     }
 
-    /// From now on broadcasts reach it. Before the CPU flushes everything on its way in.
+    /// From here on broadcasts reach it. Call it before the CPU flushes everything on its way online.
     pub fn attach(&self) {
         self.mail.attach();
     }
 
-    /// From now on none does, and nobody waits for it. When the CPU uses nothing that is cached any more.
+    /// From here on no broadcast reaches it, and no CPU waits for it. Call it when the CPU uses no cached translation
+    /// any longer.
     pub fn detach(&self) {
         self.mail.detach();
     }
 }
 
-/// Makes `cpu` the one that runs: GS, descriptor tables.
+/// Makes `cpu` the running one: GS, descriptor tables.
 ///
 /// # Safety
-/// Once, by the CPU whose structure it is, before anything asks for [`cpu()`].
+/// Once, on the CPU whose structure it is, before any call of [`cpu()`].
 pub unsafe fn adopt(cpu: &'static Cpu) {
     cpu.local.this.set(cpu);
     // SAFETY: GS base of this CPU and, for after a `swapgs`, that of user mode.
@@ -63,17 +64,17 @@ pub unsafe fn adopt(cpu: &'static Cpu) {
     cpu.local.tables.load();
 }
 
-/// The CPU this runs on.
+/// The running CPU.
 #[inline]
 pub fn cpu() -> &'static Cpu {
     let this: *const Cpu;
-    // SAFETY: `adopt` has put the address there. Not `pure`: a thread may continue on another CPU.
+    // SAFETY: `adopt` has stored the address there. Not `pure`: a thread may continue on another CPU.
     unsafe { core::arch::asm!("mov {}, gs:[0]", out(reg) this, options(nostack, preserves_flags, readonly)) };
     // SAFETY: CPUs are never freed.
     unsafe { &*this }
 }
 
-/// Takes emulated broadcasts that wait here, in the middle of a wait.
+/// Carries out pending emulated broadcasts, in the middle of a wait.
 #[inline]
 pub fn poll() {
     super::emulate::poll();

@@ -10,15 +10,15 @@ use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable, SegmentSelector
 use x86_64::structures::idt::InterruptDescriptorTable;
 use x86_64::structures::tss::TaskStateSegment;
 
-/// Stacks of gates that have their own: double faults, and NMIs, which come also where the stack is the user's (before
-/// SYSRET).
+/// Stacks of gates that have their own: double faults, and NMIs, which also arrive while the stack is the user's
+/// (before SYSRET).
 const DOUBLE_FAULT_STACK: u16 = 0;
 /// See [`DOUBLE_FAULT_STACK`].
 const NMI_STACK: u16 = 1;
-/// Words of the latter: it takes one frame, for the handler only returns.
+/// Words of the latter: it holds one frame, because the handler only returns.
 const NMI_WORDS: usize = 16;
 
-/// Selector of user code, as SYSRET wants it: data first.
+/// Selector of user code, in SYSRET's order: data first.
 pub const USER_DATA: u16 = 0x18 | 3;
 /// Selector of user code.
 pub const USER_CODE: u16 = 0x20 | 3;
@@ -39,7 +39,7 @@ unsafe extern "C" {
 }
 
 impl Tables {
-    /// To be loaded by its CPU.
+    /// For its own CPU to load.
     pub fn new() -> Tables {
         Tables {
             gdt: UnsafeCell::new(GlobalDescriptorTable::empty()),
@@ -48,7 +48,7 @@ impl Tables {
         }
     }
 
-    /// Loads them, and the gates. Once, by the CPU whose they are.
+    /// Loads them, and the gates. Once, on the CPU that owns them.
     pub fn load(&'static self) {
         // SAFETY: only its own CPU calls this, once.
         let (gdt, tss) = unsafe { (&mut *self.gdt.get(), &mut *self.tss.get()) };
@@ -75,9 +75,9 @@ impl Tables {
         IDT.call_once(gates).load();
     }
 
-    /// The stack that entries from user mode use from now on. By the CPU whose it is, interrupts off.
+    /// Sets the stack for entries from user mode. On the CPU itself, interrupts off.
     pub fn set_kernel_stack(&self, top: u64) {
-        // SAFETY: an aligned-or-not field of a packed structure that only the processor reads.
+        // SAFETY: a possibly unaligned field of a packed structure that only the processor reads.
         unsafe { (&raw mut (*self.tss.get()).privilege_stack_table[0]).write_unaligned(VirtAddr::new(top)) };
     }
 }
@@ -85,7 +85,7 @@ impl Tables {
 fn gates() -> InterruptDescriptorTable {
     let mut idt = InterruptDescriptorTable::new();
     let entry = |vector: u8| VirtAddr::new(&raw const trap_entries as u64 + u64::from(vector) * 16);
-    // SAFETY: each address is the entry point for that vector, which keeps to the processor's conventions.
+    // SAFETY: each address is the entry point for that vector, which follows the processor's conventions.
     unsafe {
         idt.divide_error.set_handler_addr(entry(0));
         idt.debug.set_handler_addr(entry(1));

@@ -1,12 +1,12 @@
-//! INVLPGB and TLBSYNC on a processor that lacks them: an EMULATION, by interrupts, in the handler of invalid opcodes.
+//! INVLPGB and TLBSYNC on a processor that lacks them: an EMULATION, by IPIs, in the invalid-opcode handler.
 //!
 //! The kernel executes the real bytes with the real operands. The handler decodes RAX, ECX and EDX as the processor
-//! would, carries the operation out here, puts it in the mailbox of every other CPU that is up, interrupts those, and
-//! returns: asynchronous, until TLBSYNC waits for what this CPU has posted. What is named by tag and the processor
-//! knows no tags is flushed under all of them (more, never less: C6).
+//! would and carries the operation out here. It puts it in the mailbox of every other CPU that is up, interrupts those,
+//! and returns. This is asynchronous: TLBSYNC waits for the posts of this CPU. If the processor has no tags, a flush of
+//! one tag covers all (more, never less: C6).
 //!
-//! Unlike the processor's, these broadcasts can be masked. So whoever waits takes its mail, and a CPU with interrupts
-//! off must not wait for anything but by [`Bare`](crate::facade::Bare) or for a short lock.
+//! Unlike the processor's, these broadcasts can be masked. So every waiter reads its mail. A CPU with interrupts off
+//! must wait only through [`Bare`](crate::facade::Bare) or for a short lock.
 
 use super::traps::{Frame, MAIL};
 use super::{controller, features, interrupts, invalidate};
@@ -16,24 +16,24 @@ use shootdown::{Facade, Local, Stride, Tag};
 use shootdown_arch::x86_64::AddressWidth;
 use shootdown_arch::x86_64::invlpgb::{INVLPGB_OPCODE, Invlpgb, InvlpgbLimits, Operands, TLBSYNC_OPCODE};
 
-/// Letters that wait at one CPU. When there are more, everything is flushed there instead (C6).
+/// Messages that one CPU can have pending. Beyond that, everything is flushed there instead (C6).
 const LETTERS: usize = 16;
 
-/// Pages that the emulated instruction takes: what processors commonly announce, 7 extra pages.
+/// Pages of one emulated instruction: processors commonly report 7 extra pages.
 pub fn limits() -> InvlpgbLimits {
     InvlpgbLimits::from_cpuid(7)
 }
 
-/// What waits at one CPU. Letters are counted by when they are taken in order; a slot holds the three registers.
+/// Pending messages of one CPU. They are counted and taken in order; a slot holds the three registers.
 pub struct Mail {
-    /// Taken by whoever writes a letter, and by the CPU that reads; never while waiting for anybody.
+    /// Held by the CPU that writes a message, and by the one that reads; never during a wait.
     busy: AtomicBool,
     letters: [[AtomicU64; 2]; LETTERS],
-    /// Letters written, letters carried out.
+    /// Messages written, messages carried out.
     posted: AtomicU64,
     done: AtomicU64,
     overflowed: AtomicBool,
-    /// Whether it gets mail.
+    /// Whether it receives mail.
     attached: AtomicBool,
 }
 
@@ -50,12 +50,13 @@ impl Mail {
         }
     }
 
-    /// From now on it gets mail. Before the CPU flushes everything on its way in.
+    /// From here on it receives mail. Call it before the CPU flushes everything on its way online.
     pub fn attach(&self) {
         self.attached.store(true, Ordering::SeqCst);
     }
 
-    /// From now on it gets none, and nobody waits for it. When the CPU uses nothing that is cached any more.
+    /// From here on it receives none, and no CPU waits for it. Call it when the CPU uses no cached translation any
+    /// longer.
     pub fn detach(&self) {
         self.attached.store(false, Ordering::SeqCst);
     }
@@ -71,13 +72,13 @@ impl Mail {
     }
 }
 
-/// An exception for an invalid opcode: whether it was one of the two instructions, which is then carried out.
+/// Handles an invalid opcode: returns whether it was one of the two instructions, which is then carried out.
 pub fn invalid_opcode(frame: &mut Frame) -> bool {
     if frame.is_from_user() {
         return false;
     }
-    // SAFETY: kernel code, which the processor has just fetched three bytes of at least: it decoded a two-byte opcode
-    // and its ModRM, or will be read within the image all the same.
+    // SAFETY: kernel code, of which the processor has just fetched at least three bytes: it decoded a two-byte opcode
+    // and its ModRM. Otherwise the read stays within the image.
     let opcode = unsafe { *(frame.rip as *const [u8; 3]) };
     match opcode {
         INVLPGB_OPCODE => {
@@ -92,7 +93,7 @@ pub fn invalid_opcode(frame: &mut Frame) -> bool {
             }
         }
         TLBSYNC_OPCODE => {
-            // The processor's waits with interrupts on, if they are.
+            // The processor's waits keep interrupts on, if they are.
             if frame.interrupts_were_on() {
                 interrupts::enable();
             }
@@ -127,14 +128,14 @@ fn broadcast(me: &Cpu, what: Invlpgb, operands: Operands) {
             mail.posted.store(posted + 1, Ordering::Release);
             posted == done
         });
-        // Who finds letters there already leaves the interrupt to the one who wrote the first.
+        // A CPU that finds messages there leaves the interrupt to the sender of the first.
         if first {
             controller::send([other.id], MAIL);
         }
     }
 }
 
-/// Waits until every other CPU has carried out what was posted to it so far, which includes what this one has posted.
+/// Waits until every other CPU has carried out all messages posted to it so far, which includes those of this one.
 fn synchronise(me: &Cpu) {
     for other in cpu::all() {
         let mail = &other.local.mail;
@@ -147,7 +148,7 @@ fn synchronise(me: &Cpu) {
     }
 }
 
-/// Carries out everything in this CPU's box. Interrupts are off.
+/// Carries out all messages in this CPU's box. Interrupts are off.
 pub fn take_mail(me: &Cpu) {
     let mail = &me.local.mail;
     if mail.posted.load(Ordering::Relaxed) == mail.done.load(Ordering::Relaxed) {
@@ -172,12 +173,12 @@ pub fn take_mail(me: &Cpu) {
                 }
             }
         }
-        // Release: carried out, then told.
+        // Release: carried out, then reported.
         mail.done.store(posted, Ordering::Release);
     });
 }
 
-/// Takes this CPU's mail in the middle of a wait.
+/// Reads this CPU's mail in the middle of a wait.
 #[inline]
 pub fn poll() {
     let me = cpu::cpu();

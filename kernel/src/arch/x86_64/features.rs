@@ -1,4 +1,4 @@
-//! What the processor has, read once.
+//! The processor's features, read once.
 
 use crate::time;
 use core::arch::x86_64::__cpuid_count;
@@ -7,24 +7,24 @@ use shootdown_arch::x86_64::cpuid::{self, Signature, Vendor};
 use shootdown_cpu::Processor;
 use spin::Once;
 
-/// What is used of it.
+/// The features that are used.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
     /// Tags, broadcast, translation cache extension.
     pub processor: Processor,
-    /// Interrupt controllers by model-specific registers.
+    /// Interrupt controllers through model-specific registers.
     pub x2apic: bool,
     /// It lacks INVLPGB and TLBSYNC: they are invalid opcodes, which can be emulated.
     pub lacks_broadcast: bool,
-    /// A hypervisor is below.
+    /// It runs under a hypervisor.
     pub hypervisor: bool,
-    /// It is QEMU's own emulation of a processor.
+    /// It is emulated by QEMU.
     pub emulator: bool,
 }
 
 static FEATURES: Once<Features> = Once::new();
 
-/// The features of the first CPU, which is taken to be like the others.
+/// The features of the first CPU; the others are assumed to be equal.
 pub fn get() -> &'static Features {
     FEATURES.call_once(read)
 }
@@ -44,7 +44,7 @@ fn read() -> Features {
         x2apic: basic.ecx >> 21 & 1 == 1,
         lacks_broadcast: broadcast.is_none(),
         hypervisor,
-        // It calls itself TCGTCGTCGTCG, in three registers.
+        // QEMU reports TCGTCGTCGTCG, in three registers.
         emulator: hypervisor
             && [below.ebx, below.ecx, below.edx] == [*b"TCGT", *b"CGTC", *b"GTCG"].map(u32::from_le_bytes),
     }
@@ -55,8 +55,8 @@ pub fn has_tags() -> bool {
     get().processor.has_tags()
 }
 
-/// Who carries out the broadcasts of the engine: the processor with its limits or those of their emulation, and whether
-/// it is emulated. `engine_broadcasts` says whether the engine asks for any.
+/// How the engine's broadcasts are carried out: by the processor or by emulation, with the limits of either, and
+/// whether it is emulated. `engine_broadcasts` says whether the engine issues any.
 pub fn broadcasts(emulate: bool, engine_broadcasts: bool) -> (Processor, bool) {
     let features = get();
     let emulated = emulate && features.lacks_broadcast;
@@ -68,13 +68,13 @@ pub fn broadcasts(emulate: bool, engine_broadcasts: bool) -> (Processor, bool) {
     (features.processor.with_broadcast(limits), emulated)
 }
 
-/// `design` on this machine. PCIDs are 12 bits wide on every processor that has them, and the hooks drop them on one
-/// that has none.
+/// `design` on this machine. PCIDs are 12 bits wide on every processor that has them; without PCIDs the hooks ignore
+/// tags.
 pub fn on_this_machine(design: Design) -> Design {
     design
 }
 
-/// What carries broadcasts out.
+/// How broadcasts are carried out.
 pub fn broadcast_in_words(processor: &Processor, emulated: bool) -> &'static str {
     match (processor.invlpgb_limits(), emulated) {
         (None, _) => "none",
@@ -101,8 +101,8 @@ pub fn tags_in_words() -> &'static str {
     }
 }
 
-/// Switches on, on this CPU, what is used. With root 0's tag loaded.
+/// Enables the used features on this CPU. With root 0's tag loaded.
 pub fn enable() {
-    // SAFETY: in 64-bit mode, under tag 0. No user code can read the counter's bits that matter.
+    // SAFETY: in 64-bit mode, under tag 0. User code gains nothing from the counter.
     unsafe { get().processor.enable() };
 }

@@ -7,12 +7,12 @@ use x86_64::structures::paging::PageTableFlags as Flags;
 
 /// Levels of tables: the root has this level, pages are in level 1.
 pub const LEVELS: u32 = 4;
-/// Entries of a root that are for user addresses; those behind are the kernel's, the same in every root.
+/// Entries of a root for user addresses; the rest are the kernel's, the same in every root.
 pub const USER_ENTRIES: usize = 256;
 
 /// A user page that may be read, written, and fetched from.
 const USER: Flags = Flags::PRESENT.union(Flags::USER_ACCESSIBLE);
-/// A link to a table: what it allows, the leaves restrict.
+/// A link to a table with every right; the leaves restrict it.
 const LINK: Flags = USER.union(Flags::WRITABLE);
 const KERNEL: Flags = Flags::PRESENT
     .union(Flags::WRITABLE)
@@ -20,7 +20,7 @@ const KERNEL: Flags = Flags::PRESENT
     .union(Flags::NO_EXECUTE);
 const ADDRESS: u64 = 0x000F_FFFF_FFFF_F000;
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry(pub u64);
 
@@ -34,7 +34,7 @@ impl Entry {
         Entry::new(frame, LINK)
     }
 
-    /// A user page, which may be read, and what else is allowed.
+    /// A user page with read access, plus the given rights.
     pub const fn page(frame: Frame, access: Access) -> Entry {
         Entry(Entry::new(frame, USER).0 | Entry::flags(access))
     }
@@ -73,7 +73,7 @@ impl Entry {
         self.0 & flags.bits() == flags.bits()
     }
 
-    /// The same, not present, and not 0.
+    /// The same, not present, and nonzero.
     pub const fn absent(self) -> Entry {
         Entry(self.0 & !Flags::PRESENT.bits())
     }
@@ -88,7 +88,7 @@ impl Entry {
         Entry(self.0 | Flags::WRITABLE.bits())
     }
 
-    /// The same, restricted to `access`. Writes are not added: the next one faults and finds out whose page it is.
+    /// The same, restricted to `access`. Writes are not added: the next one faults and finds the page's owner.
     pub const fn restricted(self, access: Access) -> Entry {
         let lost = if access.write { 0 } else { Flags::WRITABLE.bits() };
         let no_execute = Flags::NO_EXECUTE.bits();
@@ -96,18 +96,18 @@ impl Entry {
         Entry(kept | if access.execute { 0 } else { no_execute })
     }
 
-    /// Whether this allows anything that `new`, of the same page, does not.
+    /// Whether this allows an access that `new`, of the same page, does not.
     pub const fn allows_more_than(self, new: Entry) -> bool {
         self.0 & !new.0 & Flags::WRITABLE.bits() != 0 || new.0 & !self.0 & Flags::NO_EXECUTE.bits() != 0
     }
 
-    /// What it refers to.
+    /// The frame that it refers to.
     pub const fn frame(self) -> Frame {
         Frame::at(self.0 & ADDRESS)
     }
 }
 
-/// Takes writes away from the entry at `place`; what it was.
+/// Removes the write permission of the entry at `place`; returns the old entry.
 pub fn forbid_writes(place: &AtomicU64) -> Entry {
     Entry(place.fetch_and(!Flags::WRITABLE.bits(), Ordering::AcqRel))
 }
@@ -117,6 +117,6 @@ pub fn allow_writes(place: &AtomicU64) {
     place.fetch_or(Flags::WRITABLE.bits(), Ordering::AcqRel);
 }
 
-/// Entries that were made are found by walks from now on: stores are seen in order.
+/// Later walks find entries made before: stores are seen in order.
 #[inline]
 pub fn publish() {}

@@ -8,7 +8,7 @@ pub fn sleep() {
     disable();
 }
 
-/// Nothing more will happen here.
+/// Stops this CPU for good.
 pub fn stop() -> ! {
     loop {
         disable();
@@ -16,7 +16,7 @@ pub fn stop() -> ! {
     }
 }
 
-/// A turn of a loop that waits, which lets the emulator's other CPUs have theirs.
+/// One iteration of a wait loop, which lets the emulator's other CPUs run.
 #[inline]
 pub fn pause() {
     core::hint::spin_loop();

@@ -1,4 +1,5 @@
-//! Local invalidations and root loads: `shootdown-cpu` executes them. Counted here, and what is loaded is kept.
+//! Local invalidations and root loads: `shootdown-cpu` executes them. This module counts them and keeps the loaded
+//! root.
 
 use super::features;
 use super::tally::{self, Instruction};
@@ -7,7 +8,7 @@ use core::sync::atomic::Ordering;
 use shootdown::{Local, Root, Tag};
 
 /// Carries out a local invalidation. Complete on return.
-// Always: what is asked is known where it is asked, and then this is an instruction or two.
+// Always inline: the caller's operation is constant, so this becomes one or two instructions.
 #[inline(always)]
 pub fn here(cpu: &Cpu, what: Local) {
     let processor = &features::get().processor;
@@ -25,7 +26,7 @@ pub fn all_non_global() {
 /// Loads a root under a tag.
 ///
 /// # Safety
-/// The tables map the kernel as all others do, and stay until another root is loaded. Interrupts are off.
+/// The tables map the kernel like all others, and stay until another root is loaded. Interrupts are off.
 #[inline]
 pub unsafe fn load_root(cpu: &Cpu, root: Root, tag: Tag, keep: bool) {
     tally::note(match (tag, keep) {
@@ -43,5 +44,5 @@ pub unsafe fn load_root(cpu: &Cpu, root: Root, tag: Tag, keep: bool) {
 #[inline(always)]
 pub fn sync() {}
 
-/// An access has failed that the tables allow: the fault itself has dropped the entry for it.
+/// An access that the tables allow has failed: the fault itself has dropped its entry.
 pub fn forget(_cpu: &Cpu, _address: u64) {}

@@ -1,4 +1,4 @@
-//! What the loader told: QEMU's, by PVH, or a boot loader, by multiboot2.
+//! The loader's information: QEMU's, through PVH, or a boot loader's, through multiboot2.
 
 use super::screen::{Kind, Screen};
 use crate::memory::{self, DIRECT_MAP};
@@ -10,19 +10,19 @@ use multiboot2::{BootInformation, FramebufferType, MemoryAreaType};
 use pvh::start_info::MemmapType;
 use pvh::start_info::reader::{MemMap, StartInfoReader};
 
-/// All that is used of it. Nothing of it lies in memory that is given out.
+/// The parts that are used. None of them is in memory that is allocated.
 pub struct Told {
     /// The command line.
     pub line: &'static str,
-    /// End of the memory that the kernel was loaded into, in which it has everything above its image.
+    /// End of the memory into which the kernel was loaded; the kernel's own data are all above its image there.
     pub memory_end: u64,
-    /// Where the firmware's tables begin (ACPI's RSDP), or 0. To be read before memory is given out.
+    /// Address of the firmware's tables (ACPI's RSDP), or 0. Read it before memory is allocated.
     pub root_pointer: u64,
-    /// What can be written on besides the serial port.
+    /// The framebuffer, if any.
     pub screen: Option<Screen>,
 }
 
-/// End of the stretch of memory above the kernel's image; firmware may cut it into many pieces.
+/// End of the stretch of memory above the kernel's image; firmware may split it into many pieces.
 fn end_of_memory(pieces: impl Iterator<Item = (u64, u64)>) -> u64 {
     let mut pieces: Vec<(u64, u64)> = pieces.collect();
     pieces.sort_unstable();
@@ -37,9 +37,9 @@ fn end_of_memory(pieces: impl Iterator<Item = (u64, u64)>) -> u64 {
     end.min(memory::DIRECT_BYTES)
 }
 
-/// What a loader by multiboot2 has left at that physical address.
+/// The information of a multiboot2 loader at that physical address.
 pub fn multiboot(address: u32) -> Told {
-    // SAFETY: the loader passes the address of a valid structure, which nobody writes.
+    // SAFETY: the loader passes the address of a valid structure, which is never written.
     let told =
         unsafe { BootInformation::load(memory::direct(u64::from(address))) }.expect("the loader says where it is");
     let line = told.command_line_tag().and_then(|tag| tag.cmdline().ok()).unwrap_or("");
@@ -48,7 +48,7 @@ pub fn multiboot(address: u32) -> Told {
         .expect("the loader says what memory there is")
         .memory_areas();
     let ram = areas.iter().filter(|area| area.typ() == MemoryAreaType::Available);
-    // The tag holds a copy of the table behind its own 8 bytes.
+    // The tag holds a copy of the table after its own 8 bytes.
     let copy = |tag: *const u8| tag as u64 + 8 - DIRECT_MAP;
     let new = told.rsdp_v2_tag().map(|tag| copy(core::ptr::from_ref(tag).cast()));
     let old = told.rsdp_v1_tag().map(|tag| copy(core::ptr::from_ref(tag).cast()));
@@ -86,9 +86,9 @@ impl MemMap for DirectMap {
     }
 }
 
-/// What a loader by PVH has left at that physical address.
+/// The information of a PVH loader at that physical address.
 pub fn pvh(address: u32) -> Told {
-    // SAFETY: the loader passes the address of a valid structure, which nobody writes.
+    // SAFETY: the loader passes the address of a valid structure, which is never written.
     let reader = unsafe { StartInfoReader::from_paddr(address, DirectMap) }.expect("the loader says where it is");
     if let Some(module) = reader.modlist().next() {
         crate::linux::archive::keep(module.as_slice());

@@ -1,4 +1,4 @@
-//! The screen that the boot loader has left: a grid of characters, or pixels. Whatever is printed is shown there too.
+//! The screen from the boot loader: a grid of characters, or pixels. It shows all output too.
 
 use crate::lock::Mutex;
 use crate::memory::direct;
@@ -9,10 +9,10 @@ const FONT: FontWeight = FontWeight::Regular;
 const HEIGHT: RasterHeight = RasterHeight::Size16;
 /// Pixels of a character.
 const CELL: (usize, usize) = (get_raster_width(FONT, HEIGHT), HEIGHT.val());
-/// Light grey on black, in the colour adapter's way.
+/// Light grey on black, in VGA text attributes.
 const ATTRIBUTE: u16 = 0x0700;
 
-/// What is at the address.
+/// The format of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Two bytes each: a character and its colours.
@@ -21,7 +21,7 @@ pub enum Kind {
     Pixels,
 }
 
-/// A screen. Bytes of a line are `pitch`; width and height are in characters or pixels.
+/// A screen. A line has `pitch` bytes; width and height are in characters or pixels.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct Screen {
@@ -32,7 +32,7 @@ pub struct Screen {
     pub height: usize,
 }
 
-/// A screen, and where the next character goes.
+/// A screen, and the position of the next character.
 struct Cursor {
     screen: Screen,
     column: usize,
@@ -41,7 +41,7 @@ struct Cursor {
 
 static CURSOR: Mutex<Option<Cursor>> = Mutex::new(None);
 
-/// From now on everything is shown there.
+/// From here on all output is shown there.
 pub fn set_up(screen: Screen) {
     let mut cursor = Cursor {
         screen,
@@ -52,7 +52,7 @@ pub fn set_up(screen: Screen) {
     *CURSOR.lock() = Some(cursor);
 }
 
-/// Shows a line, if there is a screen, and nobody is in the middle of one (a panic may be).
+/// Shows a line, if there is a screen and no line is being shown (a panic may interrupt one).
 pub fn line(text: fmt::Arguments<'_>) {
     if let Some(mut cursor) = CURSOR.try_lock()
         && let Some(cursor) = &mut *cursor
@@ -74,7 +74,7 @@ impl Screen {
     /// Writes one unit: a character with its colours, or a pixel.
     fn put<T>(&self, x: usize, y: usize, value: T) {
         let place = direct::<u8>(self.address).wrapping_add(y * self.pitch + x * size_of::<T>());
-        // SAFETY: within the screen, by the callers' bounds; it lies in the direct map, and nothing else is there.
+        // SAFETY: within the screen, by the callers' bounds; it is in the direct map, with no other user.
         unsafe { place.cast::<T>().write_volatile(value) };
     }
 }
@@ -92,7 +92,7 @@ impl Cursor {
         (self.column, self.row) = (0, 0);
     }
 
-    /// The next line; from the bottom to an empty screen.
+    /// The next line; at the bottom the screen is cleared.
     fn new_line(&mut self) {
         (self.column, self.row) = (0, self.row + 1);
         if self.row == self.screen.size().1 {

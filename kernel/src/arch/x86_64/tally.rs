@@ -1,11 +1,11 @@
-//! How often each instruction that invalidates was executed. Only in the kernel that is built for tests (`--features
-//! known-bugs`): counting costs instructions itself.
+//! Counts of each invalidating instruction. Only in the test kernel (`--features known-bugs`), because counting costs
+//! instructions.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown::{Local, Tag};
 
-/// What is counted, in this order.
+/// The counted instructions, in this order.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub enum Instruction {
@@ -14,11 +14,11 @@ pub enum Instruction {
     InvpcidTag,
     InvpcidNonGlobal,
     InvpcidAll,
-    /// A root under a tag other than 0, which drops what is under it.
+    /// A root load under a tag other than 0, with a flush of the tag.
     RootTagged,
-    /// The same, and what is under the tag is kept.
+    /// The same, with the tag's entries kept.
     RootKept,
-    /// A root under tag 0.
+    /// A root load under tag 0.
     RootUntagged,
 }
 
@@ -35,7 +35,7 @@ const NAMES: [&str; 8] = [
 
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 
-/// It is executed here and now.
+/// Counts one execution.
 #[inline(always)]
 pub fn note(what: Instruction) {
     if cfg!(feature = "known-bugs") {
@@ -43,7 +43,7 @@ pub fn note(what: Instruction) {
     }
 }
 
-/// A local invalidation is carried out, with tags or without, while `loaded` is the tag that is loaded.
+/// Counts a local invalidation, with tags or without, while `loaded` is the loaded tag.
 #[inline(always)]
 pub fn invalidation(has_tags: bool, loaded: Tag, what: Local) {
     match what {
@@ -52,12 +52,12 @@ pub fn invalidation(has_tags: bool, loaded: Tag, what: Local) {
         Local::Page { .. } if has_tags => note(Instruction::InvpcidAddress),
         Local::Tag(_) if has_tags => note(Instruction::InvpcidTag),
         Local::All if has_tags => note(Instruction::InvpcidAll),
-        // By registers, or not at all.
+        // By registers, or none.
         Local::Page { .. } | Local::Tag(_) | Local::All => {}
     }
 }
 
-/// The counts, as JSON; `null` where nothing is counted.
+/// The counts, as JSON; `null` if nothing is counted.
 pub struct Tally;
 
 impl fmt::Display for Tally {

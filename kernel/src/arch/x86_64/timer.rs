@@ -10,18 +10,18 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Raises the timer interrupt here once, after so many bus cycles (nanoseconds, under QEMU); 0 stops it.
+/// Raises the timer interrupt here once, after this many bus cycles (nanoseconds, under QEMU); 0 stops it.
 #[inline]
 pub fn arm(count: u32) {
     controller::arm_timer(count);
 }
 
-/// Whether a pause is expensive: QEMU leaves its loop, and takes the lock that interrupts are sent under.
+/// Whether PAUSE is expensive: QEMU leaves its loop, and takes the lock under which interrupts are sent.
 pub fn is_pause_dear() -> bool {
     features::get().emulator
 }
 
-/// Ticks per second. Where QEMU counts instructions they are its nanoseconds.
+/// Ticks per second. If QEMU counts instructions they are its nanoseconds.
 pub fn hertz(counted: bool) -> u64 {
     if counted {
         return 1_000_000_000;
@@ -29,8 +29,8 @@ pub fn hertz(counted: bool) -> u64 {
     stated_hertz().unwrap_or_else(measure_hertz)
 }
 
-/// What the processor says of its counter (CPUID 15h: crystal's frequency, and the counter's ratio to it). Machines
-/// that say so may have no timer chip.
+/// The processor's report of its counter (CPUID 15h: the crystal's frequency, and the counter's ratio to it). Machines
+/// with this report may have no timer chip.
 fn stated_hertz() -> Option<u64> {
     use core::arch::x86_64::__cpuid;
     if __cpuid(0).eax < 0x15 {
@@ -45,7 +45,7 @@ fn stated_hertz() -> Option<u64> {
 fn measure_hertz() -> u64 {
     const COUNT: u16 = 11_932;
     let (mut gate, mut command, mut channel) = (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
-    // SAFETY: the timer chip's channel 2 and its gate, which nothing else uses; the speaker stays off.
+    // SAFETY: the timer chip's channel 2 and its gate, which no other code uses; the speaker stays off.
     unsafe {
         let old = gate.read() & !0b11;
         gate.write(old);

@@ -1,4 +1,4 @@
-//! Exceptions and interrupts: the entry points, and what each vector leads to.
+//! Exceptions and interrupts: the entry points, and the handler of each vector.
 
 use super::descriptors::{USER_CODE, USER_DATA};
 use super::{controller, emulate, interrupts};
@@ -12,24 +12,24 @@ use x86_64::registers::control::Cr2;
 
 /// The shootdown interrupt.
 pub const SHOOTDOWN: u8 = 0xF0;
-/// The emulation of a broadcast has mail for this CPU.
+/// The broadcast emulation has mail for this CPU.
 pub const MAIL: u8 = 0xF1;
 /// There is a job for this CPU.
 pub const JOB: u8 = 0xF2;
 /// The timer of this CPU.
 pub const TIMER: u8 = 0xF3;
-/// Raised when an interrupt went away before it was taken.
+/// Raised when an interrupt disappeared before it was taken.
 pub const SPURIOUS: u8 = 0xFF;
 
 const INTERRUPTS_ON: u64 = 1 << 9;
-/// Of user code: interrupts on, and the bit that is always set.
+/// For user code: interrupts on, and the bit that is always set.
 const USER_FLAGS: u64 = 0x202;
 
-/// Instructions of the entry and exit code of the shootdown interrupt where it meets kernel code, as it does under the
-/// kernel's own workloads; its own measurement does not see them.
+/// Instructions of the entry and exit code of the shootdown interrupt when it interrupts kernel code, as under the
+/// kernel's own workloads; its own measurement excludes them.
 pub const STUB_INSTRUCTIONS: u64 = 26;
 
-/// What was interrupted.
+/// The interrupted context.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 #[allow(missing_docs)]
@@ -81,12 +81,12 @@ impl Frame {
         }
     }
 
-    /// The system call that was made: its number, and its arguments.
+    /// The system call: its number, and its arguments.
     pub fn call(&self) -> (u64, [u64; 6]) {
         (self.rax, [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9])
     }
 
-    /// What the call returns.
+    /// The return value of the call.
     pub fn set_result(&mut self, value: u64) {
         self.rax = value;
     }
@@ -96,7 +96,7 @@ impl Frame {
         Frame { rsp: stack, ..self }
     }
 
-    /// The signal by which Linux ends a program for this exception.
+    /// The signal with which Linux ends a program for this exception.
     pub fn signal(&self) -> i32 {
         match self.vector {
             0 | 16 | 19 => 8,
@@ -117,8 +117,8 @@ impl fmt::Display for Frame {
     }
 }
 
-// 256 entry points of 16 bytes: an error code where the processor pushes none, the vector, and on to the common part.
-// The shootdown interrupt has a part of its own.
+// 256 entry points of 16 bytes: an error code where the processor pushes none, the vector, and a jump to the common
+// part. The shootdown interrupt has its own entry.
 global_asm!(
     r#"
     .section .text
@@ -228,7 +228,7 @@ shootdown_common:
     options(att_syntax)
 );
 
-/// The shootdown interrupt, which has an entry of its own: it gives the program nothing to do.
+/// The shootdown interrupt, with a separate entry, because it requires no work on return to the program.
 extern "C" fn shootdown() {
     trap::shootdown(controller::end_of_interrupt);
 }
@@ -257,9 +257,9 @@ extern "C" fn dispatch(frame: &mut Frame) {
     {
         trap::handler_over(cpu, &entered);
     }
-    // An emulated broadcast gives the program nothing to do.
+    // An emulated broadcast requires no work on return to the program.
     if frame.is_from_user() && frame.vector != u64::from(MAIL) {
-        // Last: another task may run here meanwhile, and this one go on elsewhere.
+        // Last: another task may run here meanwhile, and this one continue elsewhere.
         crate::linux::task::before_user();
     }
 }

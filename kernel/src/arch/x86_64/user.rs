@@ -1,5 +1,5 @@
-//! The way between user code and the kernel: SYSCALL, the registers that it needs, the state of the floating-point
-//! unit, and the switch from one kernel stack to another.
+//! Transitions between user code and the kernel: SYSCALL, its registers, the state of the floating-point unit, and the
+//! switch between kernel stacks.
 
 use super::descriptors::{USER_CODE, USER_DATA};
 use super::traps::Frame;
@@ -7,7 +7,7 @@ use core::arch::{asm, global_asm};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 use x86_64::registers::model_specific::Msr;
 
-/// Programs that run here, by the number in their ELF header.
+/// The ELF machine number of programs that run here.
 pub const ELF_MACHINE: u16 = elf::abi::EM_X86_64;
 
 /// Model-specific registers.
@@ -16,14 +16,14 @@ const LSTAR: u32 = 0xC000_0082;
 const FMASK: u32 = 0xC000_0084;
 const FS_BASE: u32 = 0xC000_0100;
 
-/// Flags that are off when the kernel is entered: interrupts, direction, single step, alignment checks, nested task
-/// (with which IRET is refused: a task that is switched to would not get back to its user code).
+/// Flags that are cleared on kernel entry: interrupts, direction, single step, alignment checks, nested task (with
+/// which IRET faults: a switched-to task could not return to its user code).
 const MASKED: u64 = 1 << 9 | 1 << 10 | 1 << 8 | 1 << 18 | 1 << 14;
 
-/// Selector of kernel code; the one of data follows it.
+/// Selector of kernel code; that of kernel data follows it.
 const KERNEL_CODE: u64 = 0x08;
 
-// The frame is that of `trap_common`, so that both ways in look alike to whoever reads it.
+// The frame is that of `trap_common`, so that both entries look alike to readers of it.
 global_asm!(
     r#"
     .section .text
@@ -112,7 +112,7 @@ unsafe extern "C" {
 
 /// Lets user code on this CPU make system calls and use SSE. Once on each CPU.
 pub fn set_up() {
-    // SAFETY: the entry point keeps to SYSCALL's conventions; the selectors are those of our table.
+    // SAFETY: the entry point follows SYSCALL's conventions; the selectors are those of our table.
     unsafe {
         Msr::new(STAR).write((u64::from(USER_DATA) - 8) << 48 | KERNEL_CODE << 32);
         Msr::new(LSTAR).write(linux_syscall as *const () as u64);
@@ -121,19 +121,19 @@ pub fn set_up() {
     }
 }
 
-/// Where user code finds its thread (FS).
+/// Sets the thread pointer of user code (FS).
 pub fn set_thread_pointer(base: u64) {
-    // SAFETY: the kernel does not use FS; whoever calls has seen to it that the address is canonical.
+    // SAFETY: the kernel does not use FS; the caller has checked that the address is canonical.
     unsafe { Msr::new(FS_BASE).write(base) };
 }
 
-/// State of the floating-point unit and SSE, as FXSAVE lays it out.
+/// State of the floating-point unit and SSE, in FXSAVE's layout.
 #[repr(C, align(16))]
 #[derive(Clone)]
 pub struct Fpu([u8; 512]);
 
 impl Fpu {
-    /// As a program finds it: exceptions masked, full precision.
+    /// The initial state of a program: exceptions masked, full precision.
     pub fn new() -> Fpu {
         let mut state = [0; 512];
         state[..2].copy_from_slice(&0x037F_u16.to_le_bytes());
@@ -141,23 +141,23 @@ impl Fpu {
         Fpu(state)
     }
 
-    /// Takes down what this CPU has.
+    /// Saves this CPU's state.
     pub fn save(&mut self) {
         // SAFETY: 512 bytes, aligned.
         unsafe { asm!("fxsave64 [{}]", in(reg) self.0.as_mut_ptr(), options(nostack, preserves_flags)) };
     }
 
-    /// Gives it to this CPU. The kernel itself uses none of it.
+    /// Loads it into this CPU. The kernel itself uses none of it.
     pub fn load(&self) {
         // SAFETY: 512 bytes, aligned, as saved or as made by `new`.
         unsafe { asm!("fxrstor64 [{}]", in(reg) self.0.as_ptr(), options(nostack, preserves_flags)) };
     }
 }
 
-/// Goes on with the stack `new`, leaving this one in `old`.
+/// Switches to the stack `new`, and stores the present one in `old`.
 ///
 /// # Safety
-/// `new` was left by this function or made by [`first_stack`], and nobody else goes on with it. Interrupts are off.
+/// `new` was left by this function or made by [`first_stack`], and no other CPU continues on it. Interrupts are off.
 pub unsafe fn switch(old: *mut u64, new: u64) {
     // SAFETY: the caller's promise.
     unsafe { linux_switch(old, new) };
@@ -167,10 +167,10 @@ pub unsafe fn switch(old: *mut u64, new: u64) {
 pub fn first_stack(top: u64, frame: Frame) -> u64 {
     let place = top - size_of::<Frame>() as u64;
     let words = place - 7 * 8;
-    // SAFETY: a stack that nobody uses, larger than this by far, and aligned.
+    // SAFETY: an unused stack, larger than this by far, and aligned.
     unsafe {
         (place as *mut Frame).write(frame);
-        // Six registers, and where to go on.
+        // Six registers, and the return address.
         (words as *mut [u64; 7]).write([0, 0, 0, 0, 0, 0, trap_return as *const () as u64]);
     }
     words
