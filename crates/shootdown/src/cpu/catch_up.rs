@@ -1,7 +1,7 @@
-//! Catching up: bringing one CPU's entries for one space to the current generation.
+//! Catching up: brings one CPU's entries for one space to the current generation.
 //!
-//! Interrupt handler, switch-in, lazy exit and CPU online all come here. Everything in this module runs on the CPU
-//! concerned with interrupts off.
+//! Used by the interrupt handler, switch-in, leaving lazy TLB mode and CPU online. Everything in this module runs on
+//! the affected CPU with interrupts off.
 
 use crate::cpu::state::{PerCpu, State};
 use crate::design::Requests;
@@ -13,21 +13,21 @@ use crate::space::log::{FlushLog, LOG_ENTRIES};
 use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
 
-/// What separates a slot from the current generation.
+/// The requests between a slot and the current generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missed {
     /// Nothing.
     Nothing,
-    /// Ranges that the log knows, short enough to walk, none of which frees tables.
+    /// Ranges in the log, short enough to flush page by page, none of which frees page-table pages.
     Leaves,
-    /// The same, but table pages are freed.
+    /// The same, but page-table pages are freed.
     Tables,
-    /// Too much, or not all known (C6).
+    /// Too much, or not all in the log (C6).
     Whole,
 }
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Compares what was `seen` with `current`, by the log.
+    /// Compares `seen` with `current`, using the log.
     pub(crate) fn missed(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64) -> Missed {
         if seen == current {
             return Missed::Nothing;
@@ -49,8 +49,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if tables { Missed::Tables } else { Missed::Leaves }
     }
 
-    /// The range that separates what was `seen` from `current`, where it is a single one that the log knows and that is
-    /// walked.
+    /// The range between `seen` and `current`, if it is a single one in the log that is flushed page by page.
     #[inline]
     fn missed_one(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64) -> Option<Range> {
         let one = self.policy().requests == Requests::Log && current == seen + 1;
@@ -58,7 +57,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         range.filter(|range| range.is_walkable(self.policy().ceiling))
     }
 
-    /// Brings this CPU's current slot to the space's generation. The generation is read before the flush (rule 6).
+    /// Brings this CPU's current slot to the space's generation, which is read before the flush (rule 6).
     pub(crate) fn catch_up(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> Answer {
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
         let seen = slot.generation.load(Ordering::Relaxed);
@@ -67,9 +66,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if seen == current {
             return Answer::Current;
         }
-        // Somebody flushes this space: being spared inside the kernel is worth its cost.
+        // A CPU flushes this space, so being spared inside the kernel pays off.
         cpu.own.unused_kernel_sections.store(0, Ordering::Relaxed);
-        // Most often it is one range, and then it need not be read twice.
+        // Usually it is one range, which then need not be read twice.
         if let Some(range) = self.missed_one(&space.log, seen, current) {
             self.flush_range(tag, &range);
             self.kernel.event(Event::CaughtUpPartly);
@@ -99,17 +98,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.event(Event::CaughtUpPartly);
     }
 
-    /// Flushes a walkable range under `tag`, both halves.
+    /// Flushes a range page by page under `tag`, both halves.
     #[inline(always)]
     pub(crate) fn flush_range(&self, tag: Tag, range: &Range) {
-        // Not by `complete_here`: this is what a shootdown does, and a closure would not become part of it.
+        // Not through `complete_here`: this is the main work of a shootdown, and a closure would not be inlined.
         for _ in 0..self.times_over() {
             self.invalidate_range(tag, range);
             self.synchronise_here();
         }
     }
 
-    /// As [`flush_range`](Self::flush_range), to be completed by the caller.
+    /// As [`flush_range`](Self::flush_range); the caller completes it.
     #[inline(always)]
     fn invalidate_range(&self, tag: Tag, range: &Range) {
         let leaf_only = !range.tables();
@@ -172,11 +171,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         cpu.own.kernel_seen.store(current, Ordering::Relaxed);
     }
 
-    /// Flushes one kernel range on this CPU. With split tags kernel entries are not global: they stand under every tag
-    /// that this CPU may load, so one that is not loaded is marked behind, and the loaded pair is flushed in both
-    /// halves. A system-wide tag cannot be marked behind on one CPU, so there everything goes (rule 7). Everything goes
-    /// as well when kernel table pages are freed: a page invalidation on x86 purges the paging-structure entries of the
-    /// loaded PCID only, and links to kernel tables stand under every tag (C3).
+    /// Flushes one kernel range on this CPU. With split tags kernel entries are not global: every tag that this CPU may
+    /// load can have them. So tags that are not loaded are marked behind, and the loaded pair is flushed in both
+    /// halves. A system-wide tag cannot be marked behind on one CPU, so there everything is flushed (rule 7).
+    /// Everything is also flushed if kernel page-table pages are freed. On x86 a page invalidation purges the
+    /// paging-structure-cache entries of only the loaded PCID, and every tag can have entries for kernel tables (C3).
     pub(crate) fn flush_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: &Range) {
         if !range.is_walkable(self.policy().ceiling) || range.tables() {
             return self.flush_everything_here();
@@ -209,7 +208,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
             if cpu.own.space.load(Ordering::Relaxed) != 0 {
                 self.invalidate_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
-                // The kernel's own root keeps its entries between loads, under the tag that belongs to no slot.
+                // The kernel's own root keeps its entries between loads, under the tag that no slot has.
                 for address in range.addresses() {
                     self.kernel.invalidate(Local::Page {
                         address,
@@ -222,9 +221,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// Does whatever the loaded space asks of this CPU: leave it when lazy, move to its system-wide tag, or catch up.
+    /// Carries out the pending work of the loaded space on this CPU: unload it in lazy TLB mode, move to its
+    /// system-wide tag, or catch up.
     ///
-    /// Lazy comes first (regression 6): a lazy CPU on a system-wide tag must let go of the root as well.
+    /// Lazy comes first (regression 6): a lazy CPU on a system-wide tag must unload the root as well.
     pub(crate) fn sync_loaded_space(&self, cpu: &PerCpu<K::Facade>) -> Answer {
         self.catch_up_kernel(cpu);
         // SAFETY: interrupts are off on this CPU, and the space is loaded here; see `switch_to`.
@@ -243,9 +243,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         })
     }
 
-    /// Moves this CPU, which has `space` loaded and is not lazy, onto the tag of the space or off it, or brings its
-    /// slot up to date; `None` where tags roll over, and there is neither. `state` is that of this CPU, lazy or no
-    /// longer.
+    /// Moves this CPU, which has `space` loaded and is not lazy, onto the tag of the space or off it, or catches up on
+    /// its slot. `None` where tags roll over, because there is neither. `state` is that of this CPU, possibly from
+    /// before it left lazy TLB mode.
     #[inline]
     pub(crate) fn apply_tag_mode(
         &self,
@@ -272,27 +272,27 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Moves this CPU from its slot to the space's system-wide tag.
     ///
-    /// Nothing needs flushing: no entry under the tag is older than its allocation (C4), and a flush that did not see
-    /// the promotion wrote its entries before this CPU's first fill under the tag (the promotion's compare-exchange and
-    /// the barrier here order them).
+    /// Nothing needs flushing. No entry under the tag is older than its allocation (C4). A flush that did not see the
+    /// promotion wrote its entries before this CPU's first fill under the tag: the promotion's compare-exchange and the
+    /// barrier here order them.
     pub(crate) fn adopt_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>, tag: Tag) {
         K::Facade::before_root_load();
         self.kernel.load_root(space.root, tag, true);
         cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
-        // Not lazy: a lazy CPU lets go, or has just ended that. Release: a requester that sees this CPU on the tag
-        // knows that the root load is behind it.
+        // Not lazy: a lazy CPU unloads the space, or has just left lazy TLB mode. Release: a requester that sees this
+        // CPU on the tag knows that the root load is complete.
         cpu.publish(State::loaded(space.id, true));
     }
 
     /// The space loaded on this CPU.
     ///
     /// # Safety
-    /// Interrupts must be off on this CPU, and the caller must be it, for as long as the reference is used, and the
-    /// state that this CPU has published must name the space, or say that it is switching: whoever called `switch_to`
-    /// promised that the space lives that long, and [`retire`](Self::retire) waits that long.
+    /// Interrupts must be off on this CPU, and the caller must stay on it, while the reference is used. The published
+    /// state of this CPU must name the space, or be "switching". The caller of `switch_to` promised that the space
+    /// lives that long, and [`retire`](Self::retire) waits that long.
     pub(crate) unsafe fn loaded<'s>(&self, cpu: &PerCpu<K::Facade>) -> Option<&'s Space<K::Facade, W>> {
         let address = cpu.own.space.load(Ordering::Relaxed) as usize;
-        // SAFETY: non-zero addresses were stored by `switch_to` from a reference that outlives the loading.
+        // SAFETY: non-zero addresses were stored by `switch_to` from a reference that outlives the load.
         (address != 0).then(|| unsafe { &*core::ptr::with_exposed_provenance(address) })
     }
 }

@@ -1,16 +1,16 @@
-//! A flag of a CPU that says what is under way there, and whether that is on top of the same.
+//! A flag of a CPU that marks an action in progress, and whether that nests.
 //!
-//! No word of the facade: nobody but its own CPU looks at it, and finds it as it left it in every world; so it is no
-//! step of the protocol. Whoever comes in by an interrupt puts back what it found.
+//! Not a `Word`: only its own CPU accesses it, so its value is the same under every facade, and accesses are not steps
+//! of the protocol. An interrupt handler restores the value that it found.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) struct LocalFlag(AtomicBool);
 
-/// While it lives the mark is set.
+/// Sets the flag while it lives.
 pub(crate) struct LocalFlagSet<'a> {
     flag: &'a LocalFlag,
-    /// Whether it was set before: what was under way has been interrupted, and this is on top of it.
+    /// Whether the flag was set before: this action has interrupted another one.
     pub(crate) nested: bool,
 }
 
@@ -23,7 +23,7 @@ impl LocalFlag {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// On its CPU, which does not change until what is returned is dropped.
+    /// The CPU may not change until the returned value is dropped.
     #[inline]
     pub(crate) fn set(&self) -> LocalFlagSet<'_> {
         let nested = self.is_set();
@@ -33,12 +33,12 @@ impl LocalFlag {
 
     #[inline]
     fn put(&self, set: bool) {
-        // By its path: `cargo xtask mutants` knows stores of words.
+        // By its full path: `cargo xtask mutants` mutates stores of words.
         AtomicBool::store(&self.0, set, Ordering::Relaxed);
     }
 }
 
-/// A number that only its own CPU accesses: no `Word`, for the reason given above.
+/// A number that only its own CPU accesses: not a `Word`, for the same reason.
 pub(crate) struct LocalCount(AtomicU64);
 
 impl LocalCount {

@@ -10,10 +10,10 @@
 //! # Invariants
 //! * **C1** A slot never records a generation that it has not flushed. The generation is read before the flush, never
 //!   after.
-//! * **C3** `unload`, `switch_to_masked`: a CPU leaves a set after the new root is loaded. Freed tables go with the
-//!   load.
-//! * **C4** `load_slot`: a slot that changes hands is flushed by the load of the root, in one step.
-//! * **C5** `cpu_offline` answers what was asked; `cpu_online` flushes everything. In between no CPU waits for this
+//! * **C3** `unload`, `switch_to_masked`: a CPU leaves a set after the new root is loaded. Entries for freed tables are
+//!   dropped by the load.
+//! * **C4** `load_slot`: a slot that gets a new owner is flushed by the load of the root, in one step.
+//! * **C5** `cpu_offline` answers pending requests; `cpu_online` flushes everything. In between no CPU waits for this
 //!   one.
 //!
 //! # Barriers

@@ -1,4 +1,4 @@
-//! What the engine keeps for each CPU, and who may write which line.
+//! The engine's state of each CPU, and which CPU may write which line.
 //!
 //! | line | written by | read by |
 //! | --- | --- | --- |
@@ -9,8 +9,8 @@
 //! | `request` | requesters on this CPU; targets acknowledge in it | targets |
 //! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
 //! | `deferring` | the CPU itself; the CPU that frees what was unmapped on it | CPUs that ask which deferrals are over |
-//! | `own` | the CPU itself, interrupts off | no other CPU, but for `lag` (see there) |
-//! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three lines |
+//! | `own` | the CPU itself, interrupts off | no other CPU, except for `lag` (see there) |
+//! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing CPUs, two of its three lines |
 
 use crate::adaptive::tag_policy::CatchUpLag;
 use crate::cpu::local_flag::LocalFlag;
@@ -25,29 +25,29 @@ use core::sync::atomic::Ordering;
 /// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1.4 KiB.
 #[repr(C, align(64))]
 pub struct PerCpu<F: Facade> {
-    /// [`State`], packed into one word: what is loaded, lazy, switching, on which kind of tag, off. One word because a
-    /// requester must read "loaded" before "lazy" (rule 4): here it cannot do otherwise.
+    /// [`State`], packed into one word: loaded space, lazy, switching, kind of tag, offline. One word because a
+    /// requester must read "loaded" before "lazy" (rule 4).
     pub(crate) state: F::U64,
-    /// Bit 0: something was posted since the last take. Above: how many takes there were. A requester posts with one
-    /// `fetch_or`, and needs none when the bit is already set; the owner takes with one `fetch_add(1)`, whose carry
-    /// clears the bit and counts. The ticket of a post is the count it saw. Beside the state: whoever posts has just
-    /// read that, and the CPU writes it at its next turn in any case, so that the line goes there once and back once.
+    /// Bit 0: something was posted since the last take. Above: the number of takes. A requester posts with one
+    /// `fetch_or`, and needs none if the bit is already set. The owner takes with one `fetch_add(1)`, whose carry
+    /// clears the bit and counts. The ticket of a post is the count it saw. It shares the state's line: a posting CPU
+    /// has just read the state, and the target writes it at its next step in any case, so the line is transferred once
+    /// each way.
     pub(crate) post: F::U64,
-    /// How many takes have been served completely.
+    /// Number of takes that have been served completely.
     pub(crate) served: CachePadded<F::U64>,
-    /// Stack requests queued here.
+    /// Requests queued for this CPU.
     pub(crate) queue: Queue<F>,
     pub(crate) running: Running<F>,
-    /// This CPU's descriptor, for designs with one per CPU. Written by whoever requests from here, pinned; read by
-    /// targets.
+    /// This CPU's descriptor, for designs with one per CPU. Written by requesters on this CPU, pinned; read by targets.
     pub(crate) request: Request<F>,
     pub(crate) deferring: CachePadded<Deferring<F>>,
     pub(crate) own: Own<F>,
     pub(crate) walking: crate::walk::Walking<F>,
 }
 
-/// Lines that only their CPU touches, with interrupts off. Words of the facade so that no data race can exist even when
-/// the contract is broken; all accesses are relaxed.
+/// Words that only their CPU accesses, with interrupts off. They are words of the facade, so that there is no data race
+/// even if the contract is broken. All accesses are relaxed.
 #[repr(C, align(64))]
 pub(crate) struct Own<F: Facade> {
     /// Address of the loaded [`Space`](crate::Space), 0 for none.
@@ -61,28 +61,28 @@ pub(crate) struct Own<F: Facade> {
     /// Next slot to evict.
     pub(crate) next_victim: F::U64,
     /// How far this CPU falls behind before it catches up by itself ([`CatchUpLag`]), where reach is adaptive. Also
-    /// read, for an estimate, by a requester that has migrated from here since.
+    /// read, for an estimate, by a requester that has since migrated away from this CPU.
     pub(crate) lag: F::U64,
-    /// Sections inside the kernel, one after the other, that no request fell into; see
-    /// [`enter_kernel`](crate::Engine::enter_kernel).
+    /// Consecutive kernel sections during which no request arrived; see [`enter_kernel`](crate::Engine::enter_kernel).
     pub(crate) unused_kernel_sections: F::U64,
-    /// Whether a requester here may owe a CPU an interrupt that others count on: from its first post, or descriptor, to
-    /// the sending. Pinned.
+    /// Whether a requester on this CPU may have interrupts to send on which others rely: from its first post, or
+    /// descriptor, to the send. Pinned.
     pub(crate) sending: LocalFlag,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
-    /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.
+    /// Whether the handler, or a waiter in its place, is serving on this CPU. Last, so that no offset depends on the
+    /// build.
     #[cfg(debug_assertions)]
     pub(crate) serving: LocalFlag,
 }
 
-/// A per-CPU tag slot: whose entries it may hold, and how fresh they are (rule 1).
+/// A per-CPU tag slot: the space whose entries it may hold, and their generation (rule 1).
 pub(crate) struct Slot<F: Facade> {
     pub(crate) space: F::U64,
     pub(crate) generation: F::U64,
 }
 
 impl<F: Facade> PerCpu<F> {
-    /// A CPU that is off.
+    /// An offline CPU.
     pub fn new() -> Self {
         PerCpu {
             state: F::U64::new(State::OFF.0),
@@ -112,13 +112,13 @@ impl<F: Facade> PerCpu<F> {
         }
     }
 
-    /// The published state (acquire: whoever sees a CPU arrived sees what it did before).
+    /// The published state (acquire: a CPU that sees a state also sees what this CPU did before it).
     #[inline]
     pub(crate) fn state(&self) -> State {
         State(self.state.load(Ordering::Acquire))
     }
 
-    /// The state, read by its own CPU, which alone writes it.
+    /// The state, read by its own CPU, which is the only writer.
     #[inline]
     pub(crate) fn own_state(&self) -> State {
         State(self.state.load(Ordering::Relaxed))
@@ -149,9 +149,9 @@ impl State {
     const IN_KERNEL: u64 = 16;
     const ID_SHIFT: u32 = 5;
 
-    /// Off: not yet up, going down, or down.
+    /// Offline: not yet up, going down, or down.
     pub(crate) const OFF: State = State(Self::IS_OFF);
-    /// On, kernel tables only.
+    /// Online, kernel tables only.
     pub(crate) const KERNEL: State = State(0);
 
     #[inline]
@@ -166,7 +166,7 @@ impl State {
     pub(crate) const fn lazy(self) -> State {
         State(self.0 & !Self::IN_KERNEL | Self::LAZY)
     }
-    /// Lazy because user code has entered the kernel, which will return to it soon.
+    /// Lazy because user code has entered the kernel, which will soon return to it.
     #[inline]
     pub(crate) const fn in_kernel(self) -> State {
         State(self.0 | Self::LAZY | Self::IN_KERNEL)

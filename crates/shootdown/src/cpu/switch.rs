@@ -1,4 +1,4 @@
-//! Switching a CPU between spaces, and going lazy: rules 3 and 4.
+//! Switches a CPU between spaces, and in and out of lazy TLB mode: rules 3 and 4.
 
 use crate::cpu::catch_up::Missed;
 use crate::cpu::state::{PerCpu, State};
@@ -9,22 +9,21 @@ use crate::hooks::{Kernel, Local, Root, Tag};
 use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
 
-/// Sections inside the kernel that no request came into, in a row, from which on a CPU is no longer spared there. They
-/// cost as much as what they were to save: 30 ns for each, two stores and a barrier, and 1 to 2 us for an interrupt,
-/// both sides taken together (0.5 to 1 us for the requester, 500 to 1,500 cycles of the target). So at worst both are
-/// paid.
+/// Consecutive kernel sections without a request after which a CPU is no longer spared in the kernel. They cost as much
+/// as the interrupt that they could save: 30 ns for each, two stores and a barrier. An interrupt costs 1 to 2 us on
+/// both sides together (0.5 to 1 us for the requester, 500 to 1,500 cycles of the target). So at worst both are paid.
 const UNUSED_SECTIONS: u64 = 64;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Loads `space` on this CPU; ends laziness when it is loaded already. Any context with a CPU that cannot change
+    /// Loads `space` on this CPU. Leaves lazy TLB mode if the space is loaded already. Any context without migration
     /// (the scheduler); masks interrupts itself. Never waits for another CPU, except for the roll-over lock.
     ///
-    /// When the space is loaded and not lazy this is one load and a compare. Ordering: on return everything that was
-    /// written before a completed flush of `space` is seen by this CPU's walker; joining the set is a full barrier.
+    /// If the space is loaded and not lazy this is one load and a compare. Ordering: on return this CPU's walker sees
+    /// everything that was written before a completed flush of `space`; joining the set is a full barrier.
     ///
     /// # Panics
-    /// In debug builds when this CPU is off; a release build brings it online first, which flushes everything here.
-    /// When the CPU's number is not below the number of CPUs given to [`Engine::new`].
+    /// In debug builds, if this CPU is offline; a release build brings it online first, which flushes everything on
+    /// this CPU. If the CPU's number is not below the number of CPUs given to [`Engine::new`].
     ///
     /// # Safety
     /// `space` must stay alive and in place until every CPU has left it: by `switch_to` another, `switch_to_kernel`,
@@ -32,7 +31,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     pub unsafe fn switch_to(&self, space: &Space<K::Facade, W>) {
         // SAFETY: the caller's.
         let switch = || unsafe { self.switch_to_masked(space) };
-        // Off until what is loaded, and under which tag, is all said (regression 37).
+        // Interrupts stay off until the loaded space and its tag are published (regression 37).
         self.masked(switch);
     }
 
@@ -53,22 +52,22 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         if state.is_off() {
             debug_assert!(false, "CPU {me} loads a space while it is off");
-            // Flushes have not waited for it: what it holds is of no use (C5, C6).
+            // Flushes have not waited for it, so its entries must not be used (C5, C6).
             self.cpu_online();
         }
-        // SAFETY: interrupts are off; the previous space is loaded, or being switched from, until step 4 publishes.
+        // SAFETY: interrupts are off; the previous space is loaded, or being left, until step 4 publishes.
         let previous = unsafe { self.loaded(cpu) };
 
-        // Step 1: publish that this CPU is switching. Requesters of either space count it (rule 5).
+        // Step 1: publish that this CPU is switching. Requesters of either space include it (rule 5).
         cpu.publish(State::switching(space.id));
-        // Step 2: join. A full barrier; pairs with `dispatch`, which increments the generation (full barrier) and
-        // then reads set and states: either it sees this CPU, or this CPU sees its generation.
+        // Step 2: join. A full barrier. Pairs with `dispatch`, which increments the generation (full barrier) and then
+        // reads set and states: either it sees this CPU, or this CPU sees its generation.
         self.join(space, me);
         // Step 3: choose the tag (reads the mode), read the generation, load the root.
         let on_system_tag = self.load(cpu, me, space);
-        // Step 4: leave the old set: never before the new root is in (regressions 23 and 40), for until then this CPU
-        // can still fill from the old tables. Then publish what is loaded (release): never before, for with that this
-        // CPU is done with the old space, which may be dropped (`retire` waits for members that are switching).
+        // Step 4: leave the old set. Never before the new root is loaded (regressions 23 and 40): until then this CPU
+        // can still fill from the old tables. Then publish the loaded space (release). Never before: with that this CPU
+        // is done with the old space, which may be dropped (`retire` waits for members that are switching).
         cpu.own
             .space
             .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
@@ -81,19 +80,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     fn join(&self, space: &Space<K::Facade, W>, me: usize) {
         if self.departs_when_asked() && space.cpus.contains(me) {
-            // Nobody else takes this CPU out. The barrier of a join, without the write.
+            // No other CPU removes this one. The barrier of a join, without the write.
             return K::Facade::full_barrier();
         }
         space.cpus.join(me);
     }
 
-    /// Leaves the set of a space whose root is no longer loaded here, unless it is on a system-wide tag. Under
-    /// roll-over tags this CPU has to stay in: it may hold entries under the tag until it flushes at the next
-    /// roll-over. Under a promoted space's it may: whoever asks the set reads each member's state besides, flushes
-    /// there are broadcast, and a promoted space is one that its CPUs come back to, so that the write to a line that
-    /// all of them share would be for nothing. A CPU that stayed in leaves when it next departs after a demotion; until
-    /// then it is looked at in vain, no more (C6). It stays in too where departures wait to be asked about, be it for
-    /// all spaces or for those that other CPUs are in.
+    /// Leaves the set of a space whose root is no longer loaded on this CPU, unless the space is on a system-wide tag.
+    ///
+    /// Under roll-over tags this CPU has to stay a member: it may hold entries under the tag until it flushes at the
+    /// next roll-over. Under the tag of a promoted space it may stay, because requesters also read each member's state,
+    /// and flushes there are broadcast. The CPUs of a promoted space usually return to it, so leaving would write their
+    /// shared line needlessly. A CPU that stayed leaves when it next departs after a demotion; until then it costs
+    /// unnecessary scans (C6).
+    ///
+    /// It also stays where departures wait for a request: for all spaces, or for those that other CPUs are in.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
         let mode = self.mode(space);
         let stays = matches!(mode, Mode::Rolled { .. } | Mode::System(_))
@@ -109,10 +110,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Whether a CPU that may hold entries under the tag of a space in that mode has to stay in the set of the space,
-    /// though it has left: where broadcasts are aimed they are aimed at the set. The mode is read after the CPU has
-    /// left, so one that loaded the tag finds that mode, a later one, or that the tag has been taken back, which
-    /// invalidates it on every CPU.
+    /// Whether a CPU that may hold entries under the tag of a space in that mode has to stay in the space's set after
+    /// it has left the space: targeted broadcasts go to the set. The mode is read after the CPU has left. So a CPU that
+    /// loaded the tag finds that mode or a later one, or that the tag has been taken back, which invalidates it on
+    /// every CPU.
     #[inline]
     pub(crate) fn holds_tag_in_set(&self, mode: Mode) -> bool {
         self.kernel.broadcast_is_targeted() && matches!(mode, Mode::Transition(_) | Mode::System(_))
@@ -122,8 +123,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
         let tag = match (self.tags(), self.mode(space)) {
             (crate::design::Tags::System, _) => {
-                // From the choice of the next tag on a roll-over keeps that one for this CPU, and no longer the one
-                // that is loaded: let go of it first, so that nothing is filled or walked under it (C3, C4).
+                // From the choice of the next tag, a roll-over reserves that one for this CPU, and no longer the loaded
+                // one. So the loaded root is unloaded first, and nothing is filled or walked under its tag (C3, C4).
                 if cpu.own.space.load(Ordering::Relaxed) != 0 {
                     K::Facade::before_root_load();
                     self.kernel.load_root(self.kernel_root, Tag(0), true);
@@ -144,7 +145,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         true
     }
 
-    /// Slots in use. Without tags one, for what is loaded.
+    /// Number of slots in use. Without tags one, for the loaded space.
     #[inline(always)]
     pub(crate) fn slots(&self) -> usize {
         if self.machine().has_tags() {
@@ -154,13 +155,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// The tag that stands for slot `index` on every CPU.
+    /// The tag of slot `index` on every CPU.
     #[inline(always)]
     pub(crate) fn slot_tag(&self, index: usize) -> Tag {
         Tag(self.machine().first_tag + index as u16)
     }
 
-    /// Loads `space` under one of this CPU's slots: its own if it still has one, else the next victim's.
+    /// Loads `space` under one of this CPU's slots: its own if it still has one, otherwise the next victim's.
     pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
         let slots = &cpu.own.slots[..self.slots()];
         let found = slots
@@ -184,8 +185,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         K::Facade::before_root_load();
         match missed {
             Missed::Nothing => self.kernel.load_root(space.root, tag, true),
-            // Leaves may go after the load: nothing runs in between. With freed tables the processor must not walk
-            // under the tag even once (C3), so those go with the load.
+            // Leaves may be invalidated after the load: nothing runs in between. With freed tables the processor must
+            // not walk under the tag even once (C3), so those are invalidated with the load.
             Missed::Leaves => {
                 self.kernel.load_root(space.root, tag, true);
                 self.flush_logged(&space.log, seen, current, tag);
@@ -199,7 +200,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
     }
 
-    /// Loads a root and drops everything under its tag. The user half is not loaded, so it can go first.
+    /// Loads a root and drops everything under its tag. The user half is not loaded, so it can be dropped first.
     fn load_root_flushing(&self, root: Root, tag: Tag) {
         if self.machine().split {
             self.complete_here(|| {
@@ -211,8 +212,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.load_root(root, tag, false);
     }
 
-    /// Marks this CPU lazy: it runs kernel code only, the space stays loaded. Requesters skip it unless table pages are
-    /// freed. Any context with a CPU that cannot change; one store when a space is loaded.
+    /// Enters lazy TLB mode: this CPU runs only kernel code, and the space stays loaded. Requesters skip it unless
+    /// page-table pages are freed. Any context without migration; one store if a space is loaded.
     pub fn enter_lazy(&self) {
         self.masked(|| {
             let me = self.kernel.cpu();
@@ -226,19 +227,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// User code that runs `space` has entered the kernel: with [`Targets::InUser`](crate::Targets::InUser) this CPU
-    /// counts as lazy until [`leave_lazy`](Self::leave_lazy), which the caller owes when this returns true, before the
-    /// return to user code *and before any other access to user addresses*: copying routines, and handlers that
-    /// interrupt this section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
+    /// User code that runs `space` has entered the kernel. With [`Targets::InUser`](crate::Targets::InUser) this CPU
+    /// counts as lazy until [`leave_lazy`](Self::leave_lazy). If this returns true, the caller must call that before
+    /// the return to user code *and before any other access to user addresses*. Copying routines, and handlers that
+    /// interrupt this section and walk user stacks, have to call it first. Any context without migration.
     ///
-    /// It is the CPU that is spared, not the thread: whoever returns to user code there owes it, also when it is
-    /// another thread of the same space that the scheduler has switched to meanwhile. A scheduler that calls
-    /// [`switch_to`](Self::switch_to) at each switch of threads has paid.
+    /// The CPU is spared, not the thread. The thread that returns to user code on that CPU must make the call, even if
+    /// the scheduler has switched to another thread of the same space. A scheduler that calls
+    /// [`switch_to`](Self::switch_to) at each switch of threads has made it.
     ///
-    /// Done only where requests may come by interrupt: not under a system-wide tag, not while no other CPU has the
-    /// space, and not when none has come during the last 64 sections, until one interrupts this CPU. Then it costs a
-    /// load of the set for each 64 CPUs of the machine, or two besides of lines of this CPU's own, all of which are
-    /// hardly ever written; else a store of its state besides, and a barrier at the end.
+    /// Takes effect only where requests may arrive by interrupt: not under a system-wide tag, and not while no other
+    /// CPU has the space. It also has no effect if none arrived during the last 64 sections, until one interrupts this
+    /// CPU. Then it costs a load of the set for each 64 CPUs of the machine, or two more of lines of this CPU; all of
+    /// these are rarely written. Otherwise it also costs a store of its state, and a barrier at the end.
     #[inline]
     pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
         if self.policy().targets != crate::design::Targets::InUser {
@@ -247,13 +248,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
         let worth_it = |state: State| state.id() == space.id && !state.is_lazy() && !state.is_on_system_tag();
-        // Looked at with interrupts on first: most often there is nothing to do, and masking costs more than the loads.
+        // Checked with interrupts on first: usually there is nothing to do, and masking costs more than the loads.
         let seldom_needed = || cpu.own.unused_kernel_sections.load(Ordering::Relaxed) >= UNUSED_SECTIONS;
         if !self.others_in(space, me) || seldom_needed() || !worth_it(cpu.own_state()) {
             return false;
         }
         self.masked(|| {
-            // By the number anew, which cannot change from here on.
+            // The CPU number is read again; it cannot change from here on.
             let cpu = &self.cpus[self.kernel.cpu()];
             let state = cpu.own_state();
             if !worth_it(state) {
@@ -264,8 +265,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         })
     }
 
-    /// Ends laziness for the space that is loaded, or loads it if an interrupt has unloaded it meanwhile. Before any
-    /// user address is touched.
+    /// Leaves lazy TLB mode for the loaded space, or loads the space if an interrupt has unloaded it. Call it before
+    /// any access to user addresses.
     ///
     /// # Safety
     /// As [`switch_to`](Self::switch_to).
@@ -289,9 +290,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
             (slot, slot.generation.load(Ordering::Relaxed))
         });
-        // No request has skipped this CPU meanwhile where tags roll over, but a flush of everything may be due
-        // (regression 38). The tag is the one that is loaded: it stays reserved for this CPU, through any number of
-        // roll-overs, so what renews it keeps it.
+        // Where tags roll over no request has skipped this CPU, but a flush of everything may be due (regression 38).
+        // The tag is the loaded one. It stays reserved for this CPU through any number of roll-overs, so its renewal
+        // keeps it.
         if self.apply_tag_mode(cpu, space, state).is_none() {
             self.rolled_tag(self.kernel.cpu(), space);
         }
@@ -300,7 +301,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Loads the kernel's own root: this CPU leaves whatever space it has. Same context as `switch_to`.
+    /// Loads the kernel's own root: this CPU leaves its space, if any. Same context as `switch_to`.
     pub fn switch_to_kernel(&self) {
         self.masked(|| {
             let cpu = &self.cpus[self.kernel.cpu()];
@@ -318,12 +319,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         };
         cpu.publish(State::switching(0));
         K::Facade::before_root_load();
-        // Without tags the entries of the space are under 0 too, and links in them lead to tables that may be freed.
+        // Without tags the entries of the space are under tag 0 too, and their cached links lead to tables that may be
+        // freed.
         let keep = self.machine().has_tags();
         self.kernel.load_root(self.kernel_root, Tag(0), keep);
         cpu.own.space.store(0, Ordering::Relaxed);
         cpu.own.tag.store(0, Ordering::Relaxed);
-        // In this order as in step 4 of `switch_to_masked`.
+        // In this order, as in step 4 of `switch_to_masked`.
         self.depart(space, self.kernel.cpu());
         cpu.publish(State::KERNEL);
     }

@@ -1,8 +1,8 @@
 //! Batches: many changes in many spaces, one request (rules 8 and 9).
 //!
-//! Page reclaim unmaps one page here and one there. Each [`add`](Batch::add) bumps that space's generation and collects
-//! who must be told; [`finish`](Batch::finish) tells everybody once, with a request that names no space. Until then
-//! every space in the batch is marked *flush pending*, and whoever would rely on one of its cleared entries calls
+//! Page reclaim unmaps scattered pages. Each [`add`](Batch::add) increments that space's generation and collects
+//! targets. [`finish`](Batch::finish) interrupts all of them once, with a request that names no space. Until then every
+//! space in the batch is marked *flush pending*, and code that relies on one of its cleared entries must call
 //! [`Engine::flush_pending`] first (regressions 33 and 34).
 
 use crate::cpuset::CpuMask;
@@ -16,10 +16,10 @@ use crate::space::{Mode, Space};
 use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
-/// Broadcasts held back for one synchronisation; when more come, what is held goes out first.
+/// Broadcasts held for one synchronisation. If there are more, the held ones are issued first.
 const HELD: usize = 16;
 
-/// A batch being collected. Dropping it finishes it: what was unmapped is flushed, the proof is lost.
+/// A batch being collected. Dropping it finishes it: what was unmapped is flushed, and the proof is lost.
 #[must_use = "finish the batch to get the proof that allows freeing"]
 pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
     engine: &'e Engine<'k, K, W>,
@@ -27,11 +27,11 @@ pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
     broadcasts: [(Tag, Range); HELD],
     held: usize,
     empty: bool,
-    /// The last ticket of what secondary TLBs were told.
+    /// The last ticket of the notifications to secondary TLBs.
     secondary: u64,
-    /// Whether table pages are freed: then a lazy CPU is not spared, not even the one that finishes (C3).
+    /// Whether page-table pages are freed: then no lazy CPU is skipped, not even the one that finishes (C3).
     tables: bool,
-    /// The space that all ranges so far belong to; [`SEVERAL`] when there are more.
+    /// The space of all ranges so far; [`SEVERAL`] if there are several.
     space: Option<u64>,
     /// Whether spaces are marked *flush pending*.
     marks: bool,
@@ -43,7 +43,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.new_batch(true)
     }
 
-    /// A batch that is finished before anybody can rely on one of its cleared entries: it marks no space.
+    /// A batch that is finished before any code can rely on one of its cleared entries: it marks no space.
     pub(crate) fn batch_unmarked<'e>(&'e self) -> Batch<'e, 'k, K, W> {
         self.new_batch(false)
     }
@@ -62,12 +62,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Makes sure that no batched unmap of `space` is still unflushed (rule 9). Call it, under the lock that protects
-    /// the page table, before relying on an entry that is already clear: protection changes, unmaps, moves, migration.
-    /// One load when nothing is pending; else a flush of the whole space. Context as [`flush`](Self::flush).
+    /// Ensures that no batched unmap of `space` is still unflushed (rule 9). Call it, under the lock that protects the
+    /// page table, before relying on an entry that is already clear: protection changes, unmaps, moves, migration. One
+    /// load if nothing is pending; otherwise a flush of the whole space. Context as for [`flush`](Self::flush).
     #[inline]
     pub fn flush_pending(&self, space: &Space<K::Facade, W>) {
-        // Acquire: pairs with the exchange below; whoever finds that nothing is pending any more knows of the flush.
+        // Acquire: pairs with the exchange below. A CPU that finds nothing pending any more sees the flush.
         let pending = space.pending.load(Ordering::Acquire);
         if pending != 0 {
             let _done = self.flush(space, Range::WHOLE);
@@ -80,11 +80,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     /// Adds a range whose entries have been cleared, under the lock that protects the page table.
     ///
-    /// With [`Free::Synchronous`] this flushes and waits. Else it does not wait for other CPUs, except for broadcasts
-    /// that no longer fit, for CPUs in the middle of a switch while the space is being promoted or demoted, and, where
-    /// tags roll over and invalidation is by interrupts, for the whole flush of this range: a request without a space
-    /// cannot name the tag. Context as [`Engine::flush`]. Ordering: the entry writes come before the call; a full
-    /// barrier.
+    /// With [`Free::Synchronous`] this flushes and waits. Otherwise it usually does not wait for other CPUs.
+    /// Exceptions: broadcasts that no longer fit; CPUs in the middle of a switch while the space is being promoted or
+    /// demoted; and the whole flush of this range if tags roll over and invalidation is by interrupts, because a
+    /// request without a space cannot name the tag. Context as for [`Engine::flush`]. Ordering: the entry writes come
+    /// before the call; a full barrier.
     pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
         let engine = self.engine;
         self.tables |= range.tables();
@@ -105,7 +105,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         engine.publish_tables();
         let generation = space.log.generation.fetch_add_full(1) + 1;
         if self.marks {
-            // Relaxed: the lock that protects the page table orders it before whoever settles.
+            // Relaxed: the lock that protects the page table orders it before calls of `flush_pending`.
             space.pending.store(generation, Ordering::Relaxed);
         }
         match engine.mode(space) {
@@ -132,7 +132,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 } else if engine.broadcasts() {
                     self.hold(tag, range);
                 } else {
-                    // A request without a space cannot name this tag: a flush of its own, which tells everybody.
+                    // A request without a space cannot name this tag: a separate flush, to all targets.
                     drop(pin);
                     let _done = engine.flush(space, range);
                     return;
@@ -140,7 +140,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             }
         }
         self.secondary = engine.notify_secondary(space, &range).max(self.secondary);
-        // The CPU that adds may be another than the one that finishes.
+        // The CPU that adds may differ from the one that finishes.
         self.targets.insert(engine.kernel.cpu());
     }
 
@@ -152,7 +152,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.held += 1;
     }
 
-    /// Issues everything held and synchronises once, pinned.
+    /// Issues all held broadcasts and synchronises once, pinned.
     fn send_held(&mut self) {
         if self.held == 0 {
             return;
@@ -165,14 +165,14 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         });
         self.held = 0;
         if self.engine.machine().errata.interrupt_too {
-            // Whoever runs one of the spaces now, which are not remembered: everybody.
+            // The spaces are not recorded, so every CPU that may run one of them is a target.
             self.targets.union_with(&self.engine.all_targets(pin.cpu));
         }
         drop(pin);
     }
 
-    /// Tells everybody concerned and waits. The proof covers every range added, and table pages of those that were
-    /// added with tables. Context as [`Engine::flush`].
+    /// Interrupts all targets and waits. The proof covers every range added, and page-table pages of those that were
+    /// added with tables. Context as for [`Engine::flush`].
     pub fn finish(self) -> Flushed {
         let (space, tables) = (self.space.unwrap_or(SEVERAL), self.tables);
         drop(self);

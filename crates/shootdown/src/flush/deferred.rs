@@ -1,28 +1,28 @@
-//! Deferred freeing: an unmap that interrupts nobody. Opt-in ([`Free::Deferred`]), for unmaps of private memory only.
+//! Deferred freeing: an unmap that interrupts no CPU. Opt-in ([`Free::Deferred`]), only for unmaps of private memory.
 //!
 //! # The contract that it relaxes
-//! Between the unmap and the end of its deferral other CPUs may still use the old translation (C1 holds from the end of
-//! the deferral on, not from the return of the call): a program that touches memory it has unmapped may not notice.
-//! Until then the frames and the virtual range stay in *quarantine*: no frame goes back to its allocator (C2), and
-//! nothing is mapped in the range. Whoever wants the range back before flushes it ([`Engine::flush`]) and gives the
-//! deferral up by that proof ([`Engine::release_by`]). Tags need no quarantine of their own: one changes hands by the
-//! rules that it always does (C4). The CPU that unmaps is flushed before the call returns.
+//! Between the unmap and the end of its deferral other CPUs may still use the old translation: C1 holds from the end of
+//! the deferral, not from the return of the call. A program that accesses memory it has unmapped may not notice. Until
+//! then the frames and the virtual range stay in *quarantine*: no frame is returned to its allocator (C2), and nothing
+//! is mapped in the range. To reuse the range earlier, flush it ([`Engine::flush`]) and end the deferral with that
+//! proof ([`Engine::release_by`]). Tags need no quarantine of their own: their usual rules apply (C4). The CPU that
+//! unmaps is flushed before the call returns.
 //!
 //! # How it ends
-//! The unmap advances the space's generation, so each slot that holds old entries is behind, and asks for an *epoch*. A
-//! CPU that flushes what it has loaded, at a [`tick`](Engine::tick), a switch or a shootdown interrupt, says for which
-//! epoch it did. A deferral is over when every online CPU has done so for its epoch or cannot use user addresses at
-//! all.
+//! The unmap increments the space's generation, so each slot that holds old entries is behind, and requests an *epoch*.
+//! A CPU that flushes what it has loaded, at a [`tick`](Engine::tick), a switch or a shootdown interrupt, records the
+//! epoch for which it did. A deferral is over when every online CPU has done so for its epoch or cannot use user
+//! addresses at all.
 //!
 //! | CPU | |
 //! | --- | --- |
 //! | idle (lazy, or on the kernel's root) | not waited for: it catches up by generation before it uses anything |
-//! | off | not waited for: it flushes everything before it uses anything (C5) |
-//! | without ticks ([`Engine::tick_stops`]) | if the space runs there, the unmap is synchronous; else not waited for |
+//! | offline | not waited for: it flushes everything before it uses anything (C5) |
+//! | without ticks ([`Engine::tick_stops`]) | if the space runs there, the unmap is synchronous; otherwise not waited for |
 //!
-//! Synchronous, too: where table pages are freed (C3), under system-wide tags (a broadcast interrupts nobody, and
-//! nothing tells a CPU that an entry under such a tag is old), and when what one CPU has unmapped and still waits would
-//! exceed [`Design::defer_frames`](crate::Policy::defer_frames).
+//! Some unmaps are always synchronous. Page-table pages are freed (C3). The space has a system-wide tag: a broadcast
+//! interrupts no CPU, and nothing tells a CPU that an entry under such a tag is old. Or the frames that one CPU's
+//! unmaps hold in quarantine would exceed [`Design::defer_frames`](crate::Policy::defer_frames).
 
 use crate::cpu::state::PerCpu;
 use crate::design::{Free, Reach, Requests};
@@ -34,11 +34,11 @@ use crate::range::Range;
 use crate::space::{CachePadded, Mode, Space};
 use core::sync::atomic::Ordering;
 
-/// What a CPU keeps about deferrals. Written at ticks and by unmaps; read by whoever asks which deferrals are over.
+/// Deferral state of a CPU. Written at ticks and by unmaps; read by CPUs that check which deferrals are over.
 pub(crate) struct Deferring<F: Facade> {
     /// Epoch for which this CPU has flushed; [`NO_TICKS`] while it has no ticks.
     flushed: F::U64,
-    /// Frames that unmaps on this CPU keep waiting.
+    /// Frames in quarantine from unmaps on this CPU.
     held: F::U64,
 }
 
@@ -64,26 +64,26 @@ pub struct Deferral {
     frames: u32,
 }
 
-/// How an unmap went.
+/// The result of an unmap.
 #[derive(Debug)]
 #[must_use = "frames may only be freed with the proof"]
 pub enum Unmapped {
-    /// Synchronously: frames and virtual range are free.
+    /// Synchronous: frames and virtual range are free.
     Now(Flushed),
     /// Deferred: both stay in quarantine.
     Later(Deferral),
 }
 
-/// The deferrals that were over at some moment.
+/// The deferrals that were over at one point in time.
 #[derive(Debug, Clone, Copy)]
 pub struct DeferralsOver(u64);
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Flushes `range` of `space`, whose entries were cleared by an unmap of private memory, at once or later; `frames`
-    /// frames wait for it. Only for a range that nobody can rely on being unmapped until somebody maps it again. For
-    /// anything else (`madvise`, protection changes, migration, memory shared with others) use [`flush`](Self::flush).
+    /// frames wait for it. Only for a range on whose unmapping no code relies until it is mapped again. For anything
+    /// else (`madvise`, protection changes, migration, shared memory) use [`flush`](Self::flush).
     ///
-    /// Context as [`flush`](Self::flush). Where it is deferred it interrupts nobody and waits for no CPU; it writes the
+    /// Context as for [`flush`](Self::flush). If deferred it interrupts no CPU and waits for none; it writes the
     /// space's generation and a word of this CPU. Ordering: the entry writes come before the call; a full barrier.
     pub fn flush_later(&self, space: &Space<K::Facade, W>, range: Range, frames: u32) -> Unmapped {
         if self.policy().free != Free::Deferred
@@ -108,8 +108,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let secondary = self.notify_secondary(space, &range);
         let targets = self.targets(space, false, me);
-        // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that
-        // it has read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
+        // Acquire, in `contains`: a CPU that is no longer in the set takes ticks again. This CPU then finds the epoch
+        // that the other read before it left, or a later one. Pairs with the release in `leave` of
+        // `deferrals_wait_for`.
         let tickless = targets.iter().any(|cpu| self.tickless.contains(cpu));
         if tickless || self.mode(space) != Mode::PerCpu {
             drop(pin);
@@ -123,8 +124,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.await_secondary(secondary);
             return Unmapped::Now(Flushed::new(space.id, false));
         }
-        // The next epoch: a CPU that flushes for it reads it first, and so after this generation. Relaxed: full
-        // barriers stand between generation and epoch on both sides.
+        // The next epoch: a CPU that flushes for it reads it first, and so flushes after this generation. Relaxed:
+        // there are full barriers between generation and epoch on both sides.
         let epoch = self.deferral_epoch.0.load(Ordering::Relaxed) + 1;
         held.fetch_add_full(u64::from(frames));
         self.kernel.event(Event::Deferred { frames });
@@ -138,8 +139,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         })
     }
 
-    /// Which deferrals are over. Reads one line of every CPU: for one CPU now and then, at its tick, not for all at
-    /// each. Starts the next epoch when the last is over. Context: any in which a CPU cannot change.
+    /// Returns which deferrals are over. Reads one line of every CPU: call it on one CPU occasionally, at its tick, not
+    /// on all CPUs at each tick. Starts the next epoch when the last is over. Context: any without migration.
     pub fn deferrals_over(&self) -> DeferralsOver {
         let epoch = self.deferral_epoch.0.load(Ordering::Relaxed);
         // Pairs with the barriers of `leave_lazy` and of the join of `switch_to`: a CPU that is seen unable to use user
@@ -151,23 +152,23 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // Acquire: pairs with the release in `flush_deferred_here`; what that CPU flushed is flushed.
             let flushed = cpu.deferring.0.flushed.load(Ordering::Acquire);
             let state = cpu.state();
-            // Off, on the kernel's root or on the way to it (no id), or lazy: it joins or catches up before it uses
+            // Offline, on the kernel's root or on the way to it (no id), or lazy: it joins or catches up before it uses
             // anything.
             if state.id() != 0 && !state.is_lazy() {
                 over = over.min(flushed);
             }
         });
         if over == epoch {
-            // Losing the race means that somebody else has begun the next.
+            // If the exchange fails, another CPU has begun the next.
             let _ = self.deferral_epoch.0.compare_exchange_full(epoch, epoch + 1);
         }
         DeferralsOver(over)
     }
 
-    /// The proof for what waited for `deferral`, if that is over; else the deferral back. Any context.
+    /// The proof for the frames and range of `deferral`, if that is over; otherwise returns the deferral. Any context.
     ///
     /// # Errors
-    /// The deferral, when it is not over.
+    /// The deferral, if it is not over.
     pub fn release(&self, deferral: Deferral, over: &DeferralsOver) -> Result<Flushed, Deferral> {
         if deferral.epoch > over.0 {
             return Err(deferral);
@@ -176,12 +177,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         Ok(Flushed::new(deferral.space, false))
     }
 
-    /// Ends a deferral by the proof of a flush that covers its range, or of the [`retire`](Self::retire) of its space,
-    /// begun after it: for whoever wants the virtual range, or the frames, at once. Any context.
+    /// Ends a deferral by a proof begun after it: of a flush that covers its range, or of the [`retire`](Self::retire)
+    /// of its space. For immediate reuse of the virtual range or the frames. Any context.
     ///
     /// # Errors
-    /// The deferral, when the proof is of another space, or of a [batch](crate::Batch) of several spaces, which does
-    /// not say of which (C6).
+    /// The deferral, if the proof is of another space, or of a [batch](crate::Batch) of several spaces, which does not
+    /// name them (C6).
     pub fn release_by(&self, deferral: Deferral, covered_by: &Flushed) -> Result<(), Deferral> {
         if !covered_by.covers(deferral.space) {
             return Err(deferral);
@@ -195,10 +196,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         held.fetch_add_full(u64::from(deferral.frames).wrapping_neg());
     }
 
-    /// The timer's tick on this CPU, which is in no lockless walk. With [`Free::Deferred`] it flushes what is loaded
-    /// here if deferrals wait for it; with [`Walkers::GracePeriod`](crate::Walkers::GracePeriod) it is
-    /// [`quiescent`](Self::quiescent). Any context with a CPU that cannot change; masks interrupts itself. A load and a
-    /// compare when nothing waits.
+    /// The timer tick of this CPU, which is in no lockless walk. With [`Free::Deferred`] it flushes the loaded space if
+    /// deferrals wait for it. With [`Walkers::GracePeriod`](crate::Walkers::GracePeriod) it is
+    /// [`quiescent`](Self::quiescent). Any context without migration; masks interrupts itself. A load and a compare if
+    /// nothing waits.
     pub fn tick(&self) {
         self.masked(|| {
             let cpu = &self.cpus[self.kernel.cpu()];
@@ -207,7 +208,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// What is loaded here has caught up, or does now: says so, if an epoch waits for it. Interrupts off, on that CPU.
+    /// The loaded space has caught up, or does now. Records that, if an epoch waits for it. Interrupts off, on that
+    /// CPU.
     #[inline]
     pub(crate) fn flush_deferred_here(&self, cpu: &PerCpu<K::Facade>) {
         if self.policy().free != Free::Deferred {
@@ -218,28 +220,28 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if flushed.load(Ordering::Relaxed) >= epoch {
             return;
         }
-        // The epoch, full barrier, then the generation that is caught up with. Pairs with `flush_later`, which
-        // increments the generation (full barrier) and read an earlier epoch: this CPU sees that generation.
+        // The epoch, full barrier, then the generation to catch up with. Pairs with `flush_later`, which increments the
+        // generation (full barrier) and read an earlier epoch: this CPU sees that generation.
         K::Facade::full_barrier();
         self.flush_what_is_in_use(cpu);
         flushed.store(epoch, Ordering::Release);
     }
 
     fn flush_what_is_in_use(&self, cpu: &PerCpu<K::Facade>) {
-        // A lazy CPU catches up when it leaves lazy, and keeps its root until then.
+        // A lazy CPU catches up when it leaves lazy TLB mode, and keeps its root until then.
         if !cpu.state().is_lazy() {
             self.sync_loaded_space(cpu);
         }
     }
 
-    /// This CPU takes no ticks from now on, although it runs user code (`nohz_full`). Unmaps that concern it are
-    /// synchronous, and no deferral waits for it. Called on it, anywhere outside the shootdown handler; idle CPUs need
-    /// not.
+    /// Stops the ticks of this CPU, although it runs user code (`nohz_full`). Unmaps with this CPU as a target are
+    /// synchronous, and no deferral waits for it. Call it on that CPU, anywhere outside the shootdown handler. Idle
+    /// CPUs need not.
     pub fn tick_stops(&self) {
         self.masked(|| {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
-            // A full barrier; pairs with `flush_later`: increments the generation (full barrier), then reads this set.
+            // A full barrier. Pairs with `flush_later`: increments the generation (full barrier), then reads this set.
             // Either it sees this CPU, or this CPU sees its generation.
             self.tickless.join(me);
             self.flush_what_is_in_use(cpu);
@@ -247,7 +249,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// This CPU takes ticks again, if it took none. Called on it; a CPU that comes online does.
+    /// Resumes the ticks of this CPU, if they were stopped. Call it on that CPU; a CPU that comes online does.
     pub fn tick_resumes(&self) {
         self.masked(|| {
             let me = self.kernel.cpu();
@@ -257,10 +259,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// From here on deferrals wait for this CPU, which was tickless or off.
+    /// From here on deferrals wait for this CPU, which was tickless or offline.
     pub(crate) fn deferrals_wait_for(&self, me: CpuId) {
         let flushed = &self.cpus[me].deferring.0.flushed;
-        // Deferrals of this epoch or an earlier one saw this CPU tickless, or off.
+        // Deferrals of this epoch or an earlier one saw this CPU tickless, or offline.
         flushed.store(self.deferral_epoch.0.load(Ordering::Relaxed), Ordering::Relaxed);
         // A full barrier. Pairs with the acquire in `flush_later`, after which its epoch is read.
         self.tickless.leave(me);

@@ -1,5 +1,5 @@
-//! Gathering an unmap: entries, frames and page-table pages of one address space, flushed together and freed with the
-//! proof in hand. Linux calls it `mmu_gather`.
+//! Gathers an unmap: entries, frames and page-table pages of one address space are flushed together and freed with the
+//! proof. Linux calls it `mmu_gather`.
 //!
 //! ```text
 //!   clear an entry ──► page(address, stride, frame) ─┐   kept: up to RANGES ranges,     flush()
@@ -7,8 +7,8 @@
 //!   weaken an entry ─► changed(range)               ─┘                                    release(frames, proof)
 //! ```
 //!
-//! Ranges of different page sizes stay apart: a 4 KiB page and a 2 MiB page are two invalidations, where one range in
-//! the smaller stride would be 513, above every ceiling, and cost the whole tag.
+//! Ranges of different page sizes are kept apart. A 4 KiB page and a 2 MiB page are two invalidations; one range in the
+//! smaller stride would be 513, above every ceiling, and would flush the whole tag.
 
 use crate::design::Requests;
 use crate::engine::Engine;
@@ -18,8 +18,8 @@ use crate::range::{Range, Stride};
 use crate::space::Space;
 use crate::walk::TablesFree;
 
-/// Ranges kept apart: as many generations as the flush log of a space holds, so that a CPU that missed all of them can
-/// still catch up page by page.
+/// Ranges kept apart: as many as the flush log of a space has entries, so that a CPU that missed all of them can still
+/// catch up page by page.
 const RANGES: usize = crate::space::log::LOG_ENTRIES;
 
 /// Whether the buffer has room for another frame.
@@ -32,22 +32,22 @@ pub enum Room {
     Full,
 }
 
-/// What a [`Gather`] gives back, in the call of its `release`.
+/// The frames that a [`Gather`] passes to its `release`.
 #[derive(Debug)]
 pub struct Freed<'a, F> {
-    /// Frames that entries named.
+    /// Frames that the cleared entries named.
     pub pages: &'a [F],
     /// Page-table pages.
     pub tables: &'a [F],
-    /// Why they may be freed.
+    /// The proof that they may be freed.
     pub proof: &'a Proof,
 }
 
-/// The proof that what was gathered may be freed.
+/// The proof that gathered frames may be freed.
 #[derive(Debug)]
 #[must_use = "frames may only be freed with this proof"]
 pub enum Proof {
-    /// No page-table page was among it.
+    /// No page-table page was gathered.
     Pages(Flushed),
     /// Page-table pages too.
     Tables(TablesFree),
@@ -72,13 +72,13 @@ where
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Begins to gather an unmap of `space`. Frames wait in `buffer`, whose contents are overwritten, until a flush is
-    /// complete; then `release` is called with them and the proof, once for each flush that had frames.
+    /// complete. Then `release` is called with them and the proof, once for each flush that had frames.
     ///
-    /// `F` is what the kernel knows a frame by: a number or a pointer. Nothing is allocated, no lock is taken. The
-    /// gather itself is about 150 bytes.
+    /// `F` is the kernel's handle of a frame: a number or a pointer. Nothing is allocated, no lock is taken. The gather
+    /// itself is about 150 bytes.
     ///
     /// # Panics
-    /// When the buffer is empty.
+    /// If the buffer is empty.
     ///
     /// # Example
     /// ```
@@ -126,7 +126,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Flushes every one of `ranges`, and says what that proves.
+    /// Flushes every one of `ranges`. Returns what that proves.
     fn flush_ranges(&self, space: &Space<K::Facade, W>, ranges: &[Range]) -> Option<Proof> {
         match ranges {
             [] => return None,
@@ -180,8 +180,8 @@ where
         self.room()
     }
 
-    /// Adds a page-table page that was unlinked before this call. `span` is what it mapped, in the stride of one entry
-    /// that linked it or smaller: for the lowest table of x86-64 its 2 MiB, as 2 MiB pages. Context as
+    /// Adds a page-table page that was unlinked before this call. `span` is what it mapped, in the stride of the entry
+    /// that linked it or smaller: for the lowest table of x86-64 its 2 MiB, as 2 MiB pages. Context as for
     /// [`page`](Self::page).
     pub fn table(&mut self, span: Range, frame: F) -> Room {
         self.make_room();
@@ -192,13 +192,13 @@ where
         self.room()
     }
 
-    /// Adds entries that were changed and free nothing: write-protected, aged, moved. Any context.
+    /// Adds entries that were changed without freeing anything: write-protected, aged, moved. Any context.
     pub fn changed(&mut self, range: Range) {
         self.ranges.add(range);
     }
 
-    /// Flushes what was gathered, waits, and releases the frames. Does nothing when nothing was gathered. The gather
-    /// may be used again. Context as [`Engine::flush`].
+    /// Flushes what was gathered, waits, and releases the frames. Does nothing if nothing was gathered. The gather may
+    /// be used again. Context as for [`Engine::flush`].
     pub fn flush(&mut self) {
         let ranges = core::mem::replace(&mut self.ranges, Ranges::NONE).joined(self.engine.policy().ceiling);
         let Some(proof) = self.engine.flush_ranges(self.space, ranges.as_slice()) else {
@@ -260,7 +260,7 @@ where
     }
 }
 
-/// Up to [`RANGES`] ranges that together cover everything that was added, and as little else as possible.
+/// Up to [`RANGES`] ranges that together cover everything that was added, and as little more as possible.
 #[derive(Debug, Clone)]
 struct Ranges {
     kept: [Range; RANGES],
@@ -289,7 +289,7 @@ impl Ranges {
         }
     }
 
-    /// Adds the span of a page-table page. A range that meets it already names an address on the way to it; see
+    /// Adds the span of a page-table page. A range that meets the span already names an address in it; see
     /// [`Range::with_tables`].
     fn add_table(&mut self, span: Range) {
         let meets = |kept: &&mut Range| kept.start() < span.end() && span.start() < kept.end();
@@ -299,7 +299,7 @@ impl Ranges {
         }
     }
 
-    /// Merges the two of those kept and `range` whose hull wastes least.
+    /// Merges the two of the kept ranges and `range` whose hull wastes least.
     fn merge_cheapest(&mut self, range: Range) {
         let (mut least, mut pair) = (u64::MAX, (0, RANGES));
         for second in 1..=RANGES {
@@ -319,7 +319,7 @@ impl Ranges {
         }
     }
 
-    /// One range where that is cheaper: it is walked page by page, and at least half of it is wanted.
+    /// A single range, if that is cheaper: it is flushed page by page, and at least half of it is wanted.
     fn joined(self, ceiling: u32) -> Ranges {
         let Some(one) = self.as_slice().iter().copied().reduce(|a, b| hull(&a, &b)) else {
             return self;
@@ -348,7 +348,7 @@ fn hull(a: &Range, b: &Range) -> Range {
     }
 }
 
-/// Strides of the hull that neither needs.
+/// Strides of the hull that neither range needs.
 fn wasted(a: &Range, b: &Range) -> u64 {
     hull(a, b).strides().saturating_sub(a.strides() + b.strides())
 }

@@ -9,8 +9,8 @@ use crate::range::{Range, Stride};
 use crate::transport::request::EncodedRequest;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called
-    /// while one CPU is up, before broadcast limits are known.
+    /// Flushes a range of kernel addresses on every CPU and waits. Context as for [`flush`](Self::flush). May be called
+    /// while only one CPU is up, before broadcast limits are known.
     pub fn flush_kernel(&self, range: Range) -> Flushed {
         let mut token = self.token(KERNEL, 0);
         self.dispatch_kernel_into(&mut token, range);
@@ -18,8 +18,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Flushed::new(KERNEL, range.tables())
     }
 
-    /// Begins a flush of kernel addresses; the waiting is the token's. See [`dispatch`](Self::dispatch) for what is
-    /// over when it returns.
+    /// Begins a flush of kernel addresses; the token waits. See [`dispatch`](Self::dispatch) for what is complete when
+    /// it returns.
     ///
     /// # Panics
     /// As [`dispatch`](Self::dispatch).
@@ -37,7 +37,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let pin = self.pinned();
         let me = pin.cpu;
         if self.broadcasts() {
-            // No generation is bumped here, so nothing else orders the entry writes before the broadcast.
+            // The generation is not incremented here, so nothing else orders the entry writes before the broadcast.
             K::Facade::publish_tables();
             token.secondary = self.notify_secondary_of_kernel(&range);
             self.broadcast_kernel(&range);
@@ -73,7 +73,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Stride::Size4K => limits.max_pages,
             Stride::Size2M | Stride::Size1G => limits.max_large_pages,
         });
-        // With split tags kernel entries are not global and stand under every tag, which no page form covers.
+        // With split tags kernel entries are not global and exist under every tag, which no page form covers.
         if range.is_walkable(self.policy().ceiling.max(most))
             && range.stride() != Stride::Size1G
             && !self.machine().split

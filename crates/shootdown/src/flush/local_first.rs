@@ -1,8 +1,8 @@
-//! Flushing under a roll-over tag: on this CPU alone where no other was ever active in the space, else by broadcast or
+//! Flushes under a roll-over tag: on this CPU alone if no other was ever active in the space, otherwise by broadcast or
 //! by interrupts that name the tag.
 //!
-//! Owns the choice between the three. A CPU joins a space's set before it loads the root and, under roll-over tags,
-//! stays in it, so the set says which CPUs were *ever* active: they may hold entries under the tag, loaded or not.
+//! Chooses between the three. A CPU joins a space's set before it loads the root and, under roll-over tags, stays a
+//! member. So the set contains the CPUs that were *ever* active: they may hold entries under the tag, loaded or not.
 
 use crate::design::Reach;
 use crate::engine::{Engine, Pinned};
@@ -14,8 +14,8 @@ use crate::transport::request::EncodedRequest;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes `range` of a space that has the roll-over tag `tag`. After the full-barrier increment of the generation
-    /// and [`publish_tables`](Self::publish_tables); pinned until everything is issued and complete. With `walkers`,
-    /// and where it goes by interrupts, the request tells lockless walkers too.
+    /// and [`publish_tables`](Self::publish_tables); pinned until everything is issued and complete. With `walkers`, if
+    /// it uses interrupts, the request interrupts lockless walkers too.
     #[inline(never)]
     pub(crate) fn flush_rolled(
         &self,
@@ -43,8 +43,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Flushes on this CPU only, if it is the only one that was ever active in the space; false when it is not, and
-    /// then nothing was done. Pinned on `me`, after the full-barrier increment of the generation.
+    /// Flushes only on this CPU, if it is the only one that was ever active in the space. Otherwise returns false and
+    /// does nothing. Pinned on `me`, after the full-barrier increment of the generation.
     ///
     /// That increment pairs with the join of `switch_to`, a full barrier before the root load: either the join is seen
     /// here, or the CPU that joins sees the entry writes in every fill.
@@ -56,9 +56,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         true
     }
 
-    /// After a broadcast, on processors whose synchronisation is acknowledged too early: interrupts every CPU that may
-    /// be using translations of `space` at this moment. Whoever loads it later does so after the broadcast took effect
-    /// there.
+    /// After a broadcast, on processors that acknowledge the synchronisation too early: interrupts every CPU that may
+    /// be using translations of `space`. A CPU that loads it later does so after the broadcast took effect there.
     pub(crate) fn ipi_after_broadcast(
         &self,
         token: &mut Token<'_, 'k, K, W>,

@@ -13,10 +13,10 @@
 //! # Invariants
 //! * **C1** `dispatch_into`: a CPU that may use the space is interrupted or reached by a broadcast, or it reads the new
 //!   generation before it fills anything. The barriers below decide which.
-//! * **C2** `Flushed` is made after the wait, and nowhere else.
-//! * **C3** `targets_present`: lazy CPUs are targets where table pages are freed.
-//! * **C5** `add_target`, `wait_for_targets`: a CPU that is off is neither asked nor waited for.
-//! * **C7** `wait_reporting`: a wait that takes too long is reported, and goes on.
+//! * **C2** `Flushed` is created after the wait, and nowhere else.
+//! * **C3** `targets_present`: lazy CPUs are targets if page-table pages are freed.
+//! * **C5** `add_target`, `wait_for_targets`: an offline CPU is neither interrupted nor waited for.
+//! * **C7** `wait_reporting`: a wait that takes too long is reported, and continues.
 //!
 //! # Barriers
 //! The increment of the generation in `dispatch_into` is a full barrier between the entry writes and the reads of mode,
@@ -55,7 +55,7 @@
 //!   ─ sees the CPU: interrupts it       ─ or what it fills is new
 //! ```
 //!
-//! `stragglers` has a full barrier of its own between the mode and the set, for the same pair with the join.
+//! `stragglers` has a separate full barrier between the mode and the set, for the same pair with the join.
 
 pub(crate) mod batch;
 pub(crate) mod deferred;
@@ -82,9 +82,9 @@ pub(crate) struct Flush<'s, F: Facade, const W: usize> {
     pub(crate) space: &'s Space<F, W>,
     pub(crate) range: Range,
     pub(crate) generation: u64,
-    /// Where it goes by interrupts, the same request tells lockless walkers.
+    /// Whether the same request interrupts lockless walkers, if it uses interrupts.
     pub(crate) walkers: bool,
-    /// Where one broadcast is all it takes, the caller synchronises it.
+    /// Whether the caller synchronises the broadcast, if one broadcast is all that is needed.
     pub(crate) hold: bool,
 }
 
@@ -94,11 +94,11 @@ pub(crate) struct Issued<'e, K: Kernel<W>, const W: usize> {
     _pin: Pinned<'e, K, W>,
 }
 
-/// How a flush was sent, for what is learnt from it.
+/// How a flush was sent, for the cost estimates.
 pub(crate) enum Sent<'e, K: Kernel<W>, const W: usize> {
-    /// By interrupts to so many CPUs, or to none.
+    /// By interrupts to this many CPUs, perhaps none.
     Interrupts { targets: usize },
-    /// By a broadcast under every tag; so many CPUs would have been interrupted.
+    /// By a broadcast under every tag; this many CPUs would have been interrupted.
     AnyTag { targets: usize },
     /// By a complete broadcast under the tag of the space, whose mode was `word`. Still pinned: the space may be
     /// demoted. `any`: whether an instruction was needed.
@@ -110,21 +110,21 @@ pub(crate) enum Sent<'e, K: Kernel<W>, const W: usize> {
     },
     /// By a broadcast that the caller synchronises.
     Issued(Issued<'e, K, W>),
-    /// In a way that nothing is learnt from.
+    /// In a way that is not sampled.
     Unsampled,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes `range` of `space` everywhere and waits. The entry writes must come before the call.
     ///
-    /// Calling context: preemption may be on, interrupts should be on (with interrupts off it still makes progress, by
-    /// serving its own requests while it waits). Not from the shootdown interrupt, NMI or machine-check handlers. From
-    /// those of devices it may be called, on top of a flush that they came in on, but where broadcasts are remote
-    /// actions ([`Rar`](crate::Rar)), of which a CPU has one under way. No allocation, no lock.
+    /// Calling context: preemption may be on, interrupts should be on. With interrupts off it still makes progress, by
+    /// serving its own requests while it waits. Not from the shootdown interrupt, NMI or machine-check handlers. Device
+    /// interrupt handlers may call it, even if they interrupted a flush. The exception is broadcasts by remote actions
+    /// ([`Rar`](crate::Rar)), of which a CPU has one in progress. No allocation, no lock.
     ///
     /// Locks: hold none that another CPU may be spinning for with interrupts off, unless that loop calls
-    /// [`poll`](Self::poll): such a CPU does not answer, and both wait for ever. A lock whose waiters keep interrupts
-    /// on may be held.
+    /// [`poll`](Self::poll): such a CPU does not answer, and both wait forever. A lock whose waiters keep interrupts on
+    /// may be held.
     ///
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
     #[inline]
@@ -136,15 +136,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Flushed::new(space.id, range.tables())
     }
 
-    /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, choosing targets and sending; the waiting
-    /// is the token's.
+    /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, the choice of targets and the send; the
+    /// token waits.
     ///
-    /// Designs with stack requests finish inside (their descriptors cannot outlive this call): pinned to the end when
-    /// the design spins, with preemption on when its waits are preemptible. The token then waits for TLBs of devices
-    /// only.
+    /// Designs with stack requests complete the flush inside, because their descriptors cannot outlive this call:
+    /// pinned to the end if waits spin, with preemption on if they are preemptible. The token then waits only for TLBs
+    /// of devices.
     ///
     /// # Panics
-    /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
+    /// In debug builds, if it must wait for a CPU and is called from the shootdown handler.
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.tables = range.tables();
@@ -152,7 +152,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token
     }
 
-    /// [`dispatch`](Self::dispatch), where it goes by interrupts telling lockless walkers too: then the token says so.
+    /// [`dispatch`](Self::dispatch). If it uses interrupts it interrupts lockless walkers too, and the token records
+    /// that.
     pub(crate) fn dispatch_with_walkers<'e>(
         &'e self,
         space: &Space<K::Facade, W>,
@@ -165,14 +166,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token
     }
 
-    /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between asking and waiting: while the targets answer,
-    /// or while a broadcast is under way. What is done there needs no proof that the flush is complete: letting go of
-    /// the lock that protects the page tables, for one, where whoever takes it next minds that a flush is pending
-    /// ([`flush_pending`](Self::flush_pending), or a count of unmaps under way). With [`Order::Serial`], and where
-    /// requests are on the stack, everything is over before `meanwhile` begins.
+    /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between send and wait: while the targets answer, or
+    /// while a broadcast is in progress. `meanwhile` must not need the proof that the flush is complete. For example it
+    /// may release the lock that protects the page tables, if the next holder checks for a pending flush
+    /// ([`flush_pending`](Self::flush_pending), or a count of unmaps in progress). With [`Order::Serial`], and where
+    /// requests are on the stack, the flush is complete before `meanwhile` begins.
     ///
     /// `meanwhile` may be called pinned and must not sleep, switch spaces or flush: on the processors concerned the
-    /// synchronising instruction waits for broadcasts of its own CPU only.
+    /// synchronising instruction waits only for broadcasts of its own CPU.
     pub fn flush_while<T>(
         &self,
         space: &Space<K::Facade, W>,
@@ -195,8 +196,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (Flushed::new(space.id, range.tables()), result)
     }
 
-    /// [`dispatch`](Self::dispatch), into a new token that stays where it is: it is large. See [`Flush`] for `walkers`
-    /// and `hold`.
+    /// [`dispatch`](Self::dispatch), into a new token that is not moved, because it is large. See [`Flush`] for
+    /// `walkers` and `hold`.
     fn dispatch_into<'e>(
         &'e self,
         token: &mut Token<'e, 'k, K, W>,
@@ -222,8 +223,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             hold,
         };
         self.sampled(token, &flush, pin, |token, sample, pin| {
-            // Relaxed: the increment above orders it. Each word of a CPU is acquired by itself; where the mode has to
-            // come before them, a barrier of their own does that (`stragglers`).
+            // Relaxed: the increment above orders it. Each word of a CPU has its own acquire. Where the mode must be
+            // read before them, a separate barrier orders that (`stragglers`).
             let word = space.mode.0.load(Ordering::Relaxed);
             token.secondary = self.notify_secondary(space, &range);
             match self.unpack_mode(word) {
@@ -249,7 +250,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         pin: Pinned<'e, K, W>,
     ) -> Sent<'e, K, W> {
         let (me, space, generation, range) = (pin.cpu, flush.space, flush.generation, flush.range);
-        // With nobody else in the set there is nobody to write a log entry for, nor to look for. A slot that is behind
+        // With no other CPU in the set, no CPU needs a log entry, and there are no targets. A slot that is behind
         // across this generation, or across a broadcast, which leaves no entry either, flushes everything (C6).
         let alone = self.runs_alone(space, me);
         if self.policy().requests == Requests::Log && !alone {
@@ -262,12 +263,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         } else {
             self.targets_and_departed(space, range.tables(), me, tells)
         };
-        // A target that gets a descriptor anyway may be told to leave: it may have left the space before it answers.
+        // A target that gets a descriptor anyway may be asked to leave: it may have left the space before it answers.
         if departing || self.departs_when_asked() && self.policy().requests == Requests::PerRequest {
             token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
         }
-        // A broadcast tells no CPU to leave a set and proves nothing about walks; an early synchronisation proves
-        // nothing at all.
+        // A broadcast removes no CPU from a set and proves nothing about walks; an early synchronisation proves nothing
+        // at all.
         let by_interrupts = flush.walkers || departing || self.machine().errata.interrupt_too;
         if !by_interrupts && self.prefer_broadcast(space, &targets, &range, sample) {
             self.kernel.event(Event::Chose {
@@ -300,7 +301,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) -> Sent<'e, K, W> {
         let (me, space, range) = (pin.cpu, flush.space, &flush.range);
         let looks = sample.is_some_and(|sample| self.looks(space, sample));
-        // A request that may end in demotion has more to do, pinned, than to wait for its broadcast.
+        // A request that may end in demotion has more to do while pinned than to wait for its broadcast.
         if flush.hold && !looks && self.machine().errata == Errata::NONE {
             return Sent::Issued(Issued {
                 instructions: self.issue_for(space, me, tag, range),
@@ -316,8 +317,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Sent::Unsampled
     }
 
-    /// The local part of a flush of a space on per-CPU tags: nothing if it is not loaded here (its slot is behind and
-    /// catches up at the next switch-in), else partial if rule 2 allows, else whatever catching up takes.
+    /// The local part of a flush of a space on per-CPU tags. Nothing if the space is not loaded here: its slot is
+    /// behind and catches up at the next switch-in. Otherwise partial if rule 2 allows, or a catch-up.
     pub(crate) fn flush_here(&self, me: CpuId, space: &Space<K::Facade, W>, generation: u64, range: Range) {
         let cpu = &self.cpus[me];
         self.masked(|| {
@@ -327,7 +328,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if self.flush_next(cpu, space, generation, &range).is_some() {
                 return;
             }
-            // Then it is on a slot: while a CPU is on the tag of a space there is one.
+            // Then it is on a slot: while a CPU is on the tag of a space the space has a tag.
             if self.mode(space) == Mode::PerCpu {
                 self.catch_up(cpu, space);
             } else {
@@ -336,7 +337,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
     }
 
-    /// The local part under a roll-over tag, whatever is loaded.
+    /// The local part under a roll-over tag, for any loaded space.
     pub(crate) fn flush_tag_here(&self, tag: Tag, range: &Range) {
         self.masked(|| {
             if range.is_walkable(self.policy().ceiling) {

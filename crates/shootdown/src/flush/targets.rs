@@ -1,4 +1,4 @@
-//! Which CPUs a request concerns.
+//! The target CPUs of a request.
 
 use crate::cpu::state::State;
 use crate::cpuset::{CpuMask, bits};
@@ -9,10 +9,10 @@ use crate::hooks::{CpuId, Kernel};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
-/// How many lines of CPUs, their states or their answers, are prefetched ahead: no more than most processors are taken
-/// to have under way (`costs.prefetches` of the machine models). More would be written again before they are read, by
-/// CPUs that go to and fro between user code and kernel. A judgement, not fitted: by hand, against all at once,
-/// `tlb_flush2` without broadcast on eight machine models changed by -1 to +3 %.
+/// How many lines of CPUs, their states or their answers, are prefetched ahead: no more than most processors are
+/// assumed to have in flight (`costs.prefetches` of the machine models). More would be written again before they are
+/// read, by CPUs that alternate between user code and kernel. A judgement, not fitted: tried by hand, compared with all
+/// at once, `tlb_flush2` without broadcast on eight machine models changed by -1 to +3 %.
 pub(crate) const AHEAD: usize = 8;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
@@ -21,13 +21,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Called after the full-barrier increment of the generation (rule 3): a CPU that is missed here because it joined
     /// later reads the new generation, because its join is a full barrier too.
     ///
-    /// `keep_lazy`: lazy CPUs may not be skipped, because table pages are freed (C3) or tags change.
+    /// `keep_lazy`: lazy CPUs may not be skipped, because page-table pages are freed (C3) or tags change.
     pub(crate) fn targets(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> CpuMask<W> {
         self.targets_and_departed(space, keep_lazy, me, false).0
     }
 
-    /// [`targets`](Self::targets), for a request that, where it `tells`, can tell CPUs that have left the space to
-    /// leave its set. Whether they are among them.
+    /// [`targets`](Self::targets), for a request that, if it `tells`, can ask CPUs that have left the space to leave
+    /// its set. Also returns whether they are among the targets.
     pub(crate) fn targets_and_departed(
         &self,
         space: &Space<K::Facade, W>,
@@ -43,18 +43,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         (targets, asks)
     }
 
-    /// Targets without CPUs that have left the space and may be skipped, and how many those are.
+    /// Targets without CPUs that have left the space and may be skipped, and the number of those.
     fn targets_present(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> (CpuMask<W>, u64) {
         let (mut targets, mut departed) = (CpuMask::EMPTY, 0);
         let asks = self.policy().targets;
-        // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it remembers which
-        // requests it was spared: neither those CPUs nor lazy ones can be skipped.
+        // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it records which
+        // requests it missed: neither such CPUs nor lazy ones can be skipped.
         let keep_departed = self.tags() == Tags::System;
         let keep_lazy = keep_lazy || keep_departed;
         let set = if asks.is_all() { &self.online } else { &space.cpus };
         for (first, members) in set.words_but(me) {
-            // Each has likely written its state since somebody last looked: have the lines travel together. (Where only
-            // switches write them they are at hand.)
+            // Prefetch the states; remote CPUs have likely written them. (Where only switches write them they are
+            // likely cached.)
             let prefetches = asks == Targets::InUser;
             let mut ahead = bits(members);
             let mut prefetch_next = || {
@@ -70,8 +70,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     prefetch_next();
                 }
                 let cpu = first + bit;
-                // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule
-                // 5).
+                // Acquire, after the acquire load that showed the member: a CPU seen as joined is seen as switching
+                // (rule 5).
                 let state = self.cpus[cpu].state();
                 let concerned = match asks {
                     #[cfg(feature = "published")]
@@ -92,9 +92,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         (targets, departed)
     }
 
-    /// A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled is flushed
-    /// by the hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and after the
-    /// caller's full barrier, which pairs with the hypervisor's exchange at entry.
+    /// An offline CPU flushes everything before it uses anything (C5). The hypervisor flushes a descheduled virtual CPU
+    /// at its entry; that proves nothing about walks, so not with tables. Checked last, and after the caller's full
+    /// barrier, which pairs with the hypervisor's exchange at entry.
     #[inline]
     fn add_target(&self, cpu: CpuId, state: State, keep_lazy: bool, targets: &mut CpuMask<W>) {
         if !state.is_off() && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
@@ -112,16 +112,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// Whether another CPU than `me` is in the set of `space`. After a full barrier that pairs with the join of
-    /// `switch_to`, as for [`targets`](Self::targets): whoever is missed here reads the new generation.
+    /// Whether a CPU other than `me` is in the set of `space`. After a full barrier that pairs with the join of
+    /// `switch_to`, as for [`targets`](Self::targets): a CPU that is missed here reads the new generation.
     #[inline]
     pub(crate) fn others_in(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
         space.cpus.has_others(me, self.cpus.len())
     }
 
-    /// Whether a flush of `space`, which `me` runs, needs no list of targets and no entry in the log: nobody else is in
-    /// the set. Only where the design reads the log; others look for their targets as the kernels do that they stand
-    /// for. After the full barrier of the request, as [`others_in`](Self::others_in).
+    /// Whether a flush of `space`, which `me` runs, needs no list of targets and no entry in the log: there is no other
+    /// CPU in the set. Only where the design reads the log; other designs look for targets like the kernels that they
+    /// represent. After the full barrier of the request, as for [`others_in`](Self::others_in).
     #[inline]
     pub(crate) fn runs_alone(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
         self.policy().requests == Requests::Log
@@ -130,9 +130,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && self.cpus[me].own_state().id() == space.id
     }
 
-    /// When CPUs leave the sets of spaces that they have left: as the design says where its requests and tags serve
-    /// that. Under a roll-over tag a CPU may hold entries of a space that it has left, so whom a request asks to leave
-    /// must not be in doubt.
+    /// When CPUs leave the sets of spaces that they have left: as the design says, if its requests and tags support
+    /// that. Under a roll-over tag a CPU may hold entries of a space that it has left, so a request cannot ask it to
+    /// leave the set.
     #[inline]
     pub(crate) fn departure(&self) -> Departure {
         if self.tags() == Tags::System {
@@ -152,9 +152,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         !matches!(self.departure(), Departure::AtSwitch)
     }
 
-    /// Whether a request concerns CPUs that have left as well, whatever it can tell them: since it frees table pages,
-    /// or because it is time to look for them. The first time comes one period after the first look. A race makes two
-    /// requests look, which harms nobody: relaxed.
+    /// Whether a request includes CPUs that have left, whether or not it can ask them to leave the set: because it
+    /// frees page-table pages, or because it is time to look for them. The first time is one period after the first
+    /// check. Two racing requests may both scan. That is harmless: relaxed.
     fn asks_departed(&self, keep_lazy: bool, space: &Space<K::Facade, W>) -> bool {
         let Some(trim_ns) = self.departure().trim_ns() else {
             return false;
@@ -172,8 +172,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         due && next != 0
     }
 
-    /// Whether requests of `space` have looked at CPUs that have left so often that to ask them costs no more:
-    /// `departed` are found now. Requests that come together may count one look for two: relaxed.
+    /// Whether requests of `space` have scanned departed CPUs so often that asking them costs no more; this one found
+    /// `departed`. Concurrent requests may count one scan for two: relaxed.
     fn should_trim(&self, space: &Space<K::Facade, W>, departed: u64) -> bool {
         let Departure::WhenShared { looks } = self.departure() else {
             return false;
@@ -184,15 +184,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         asks
     }
 
-    /// Every online CPU but `me`, for kernel ranges (rule 7). One that goes off meanwhile is asked in vain, as if it
-    /// had gone off a little later, and not waited for.
+    /// Every online CPU but `me`, for kernel ranges (rule 7). A CPU that goes offline meanwhile is interrupted
+    /// unnecessarily, as if it had gone offline a little later, and not waited for.
     pub(crate) fn all_targets(&self, me: CpuId) -> CpuMask<W> {
         let mut targets = CpuMask::EMPTY;
         self.online.for_each_but(me, |cpu| targets.insert(cpu));
         targets
     }
 
-    /// CPUs other than `me` that may be using translations of `space` right now: those that run it, or are switching.
+    /// CPUs other than `me` that may be using translations of `space`: those that run it, or are switching.
     pub(crate) fn running(&self, space: &Space<K::Facade, W>, me: CpuId) -> CpuMask<W> {
         let mut running = CpuMask::EMPTY;
         space.cpus.for_each_but(me, |cpu| {
@@ -204,7 +204,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         running
     }
 
-    /// How many CPUs run `space` right now, lazy ones not counted unless they are about to return to it; stops counting
+    /// Number of CPUs that run `space`. Lazy CPUs are not counted unless they are about to return to it. Stops counting
     /// at `enough`.
     pub(crate) fn active_on(&self, space: &Space<K::Facade, W>, enough: u32) -> u32 {
         let mut active = 0;
@@ -218,14 +218,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// CPUs other than `me` that have `space` loaded on the wrong kind of tag, lazy ones included: under a per-CPU slot
-    /// while it is being promoted, with `on_system_tag` under its system-wide tag while it is being demoted.
-    /// Waits out CPUs that are in the middle of a switch: they have interrupts off and wait for nobody, and what they
-    /// load is known only afterwards.
+    /// while it is being promoted, with `on_system_tag` under its system-wide tag while it is being demoted. Waits for
+    /// CPUs in the middle of a switch. They have interrupts off and wait for no CPU, and what they load is known only
+    /// afterwards.
     pub(crate) fn stragglers(&self, space: &Space<K::Facade, W>, me: CpuId, on_system_tag: bool) -> CpuMask<W> {
         let mut stragglers = CpuMask::EMPTY;
         // The caller has read, or written, the transition; now set and states are read. Pairs with the join of
-        // `switch_to`: a CPU that is missed here joins later, and reads that mode too. Its own increment of the
-        // generation came before its read of the mode, so that barrier does not serve.
+        // `switch_to`: a CPU that is missed here joins later, and reads that mode too. The caller's increment of the
+        // generation came before its read of the mode, so that barrier is not enough.
         K::Facade::full_barrier();
         space.cpus.for_each_but(me, |cpu| {
             let mut state = self.cpus[cpu].state();

@@ -1,4 +1,4 @@
-//! What a flush that was dispatched leaves to be waited for, and the waiting.
+//! The token of a dispatched flush, and the wait for it.
 
 use crate::cpuset::CpuMask;
 use crate::design::Requests;
@@ -10,37 +10,38 @@ use crate::transport::handler::POSTED;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
-/// Tickets a token keeps one by one; for targets beyond these the waiter accepts a slightly later ticket instead.
+/// Tickets that a token stores individually. For targets beyond these the waiter accepts a slightly later ticket.
 const EXACT_TICKETS: usize = 16;
 
-/// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames may go back to
-/// their allocator (C2). Table pages may if the flush was [with tables](crate::Range::with_tables) (C3 as far as
-/// processors walk) and [`Engine::retire_tables`](crate::Engine::retire_tables) knows of no software that does.
+/// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames may be returned to
+/// their allocator (C2). Page-table pages may if the flush was [with tables](crate::Range::with_tables) (C3, for
+/// processors) and [`Engine::retire_tables`](crate::Engine::retire_tables) finds no lockless walk.
 ///
-/// It names its space, and whether table pages were included: what it does not prove is not taken from it.
+/// It names its space, and whether page-table pages were included, so it is not accepted for more than it proves.
 #[derive(Debug)]
 #[must_use = "frames may only be freed with this proof"]
 pub struct Flushed {
     /// The space's id; [`KERNEL`] or [`SEVERAL`].
     space: u64,
-    /// The flush was with tables, so lazy CPUs took part.
+    /// Whether the flush was with tables, so lazy CPUs took part.
     tables: bool,
 }
 
-/// Stands for the kernel's half of the address space in a proof. No space has this id.
+/// Id of the kernel's half of the address space in a proof. No space has this id.
 pub(crate) const KERNEL: u64 = 0;
 
-/// Stands for the spaces of a batch in a proof. No space has this id.
+/// Id of the spaces of a batch in a proof. No space has this id.
 pub(crate) const SEVERAL: u64 = u64::MAX;
 
 impl Flushed {
-    /// The caller has flushed what this says.
+    /// The caller has done the flush that this proves.
     #[inline]
     pub(crate) const fn new(space: u64, tables: bool) -> Self {
         Flushed { space, tables }
     }
 
-    /// Whether it proves that paging-structure caches hold no link to unlinked table pages of the space with this id.
+    /// Whether it proves that paging-structure caches hold no pointer to unlinked page-table pages of the space with
+    /// this id.
     #[inline]
     pub(crate) fn covers_tables_of(&self, space: u64) -> bool {
         self.tables && self.space == space
@@ -52,7 +53,7 @@ impl Flushed {
         self.space == space
     }
 
-    /// Whether it stands for more than one space.
+    /// Whether it is for more than one space.
     #[inline]
     pub(crate) fn is_of_several(&self) -> bool {
         self.space == SEVERAL
@@ -68,31 +69,31 @@ impl Flushed {
 pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     engine: &'e Engine<'k, K, W>,
     pub(crate) targets: CpuMask<W>,
-    /// Targets that a ticket was given for, whether kept or not.
+    /// Targets that were given a ticket, stored or not.
     expected: usize,
     space: u64,
     pub(crate) generation: u64,
-    /// Address of the space whose walkers the request forgets; 0 for none. The requester borrows that space until it
-    /// has waited, inside `request`.
+    /// Address of the space from whose walker set targets are removed; 0 for none. The requester borrows that space
+    /// until it has waited, inside `request`.
     pub(crate) walked: u64,
-    /// Address of the space whose set a target that has left it leaves; 0 for none. Borrowed as `walked` is.
+    /// Address of the space whose set a target leaves if it has left the space; 0 for none. Borrowed like `walked`.
     pub(crate) departed: u64,
-    /// Whether its maker waits for it at once, so that it may as well be a request that is waited for where it is sent.
+    /// Whether its creator waits for it at once, so that a request may wait in the same call.
     pub(crate) at_once: bool,
-    /// Whether the range that is flushed is with tables: for the proof.
+    /// Whether the flushed range is with tables: for the proof.
     pub(crate) tables: bool,
-    /// Walkers among the targets, if every walk that could hold a link is.
+    /// Number of walkers among the targets, if every walk that could hold a link is included.
     pub(crate) interrupted_walkers: Option<usize>,
-    /// What secondary TLBs were told and must have carried out; 0 for nothing.
+    /// Ticket of the secondary TLBs' notifications that must be carried out; 0 for none.
     pub(crate) secondary: u64,
-    /// Of a timed request: how many CPUs it interrupted, and the nanoseconds spent until they were.
+    /// For a timed request: how many CPUs it interrupted, and the nanoseconds spent until then.
     pub(crate) timed: Option<(u64, u64)>,
-    /// What to wait for at the first targets, in the order of the set; written by [`expect`](Self::expect). Last, so
-    /// that nothing writes it when a token is made.
+    /// Tickets of the first targets, in the order of the set; written by [`expect`](Self::expect). Last, so that the
+    /// creation of a token does not write it.
     tickets: [MaybeUninit<u64>; EXACT_TICKETS],
 }
 
-/// When a wait is reported.
+/// Deadline of a wait.
 pub(crate) struct Watchdog {
     looks: u32,
     /// In ns; 0 before it is set.
@@ -106,8 +107,7 @@ impl Watchdog {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// A token for a request about the space with this id, 0 when it concerns no single space. Nobody is waited for
-    /// yet.
+    /// A token for a request for the space with this id, 0 if it is for no single space. It has no targets yet.
     pub(crate) fn token<'e>(&'e self, space: u64, generation: u64) -> Token<'e, 'k, K, W> {
         Token {
             engine: self,
@@ -126,7 +126,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Waits for `done`, serving own requests, reporting a CPU that does not answer (C7).
+    /// Waits for `done`, serves requests to this CPU, and reports a CPU that does not answer (C7).
     // Not inlined: each of its callers would have a copy (`cargo xtask size`).
     #[inline(never)]
     pub(crate) fn wait_reporting(
@@ -136,7 +136,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         target: &dyn Fn() -> Option<CpuId>,
         done: &mut dyn FnMut() -> bool,
     ) {
-        // A waiter has interrupts on or off from the first poll to the last.
+        // A waiter has interrupts either on or off during the whole wait.
         let serves = self.serves_while_waiting();
         let mut watchdog = Watchdog::new();
         K::Facade::wait_until(|| {
@@ -156,18 +156,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
     }
 
-    /// A look of a wait that is not over: reports it, once, if it has taken too long (C7).
+    /// One poll of a wait that is not over. Reports it, once, if it has taken too long (C7).
     #[inline]
     pub(crate) fn watch(&self, watchdog: &mut Watchdog, report: impl FnOnce() -> Stuck) {
         let bound = self.policy().stuck_ns;
         watchdog.looks = watchdog.looks.wrapping_add(1);
-        // Not at the first: most waits are over by then, and need no clock.
+        // Not at the first polls: most waits are over by then, and need no clock.
         if bound != 0 && watchdog.looks % 256 == 2 && self.is_over(&mut watchdog.deadline, bound) {
             self.kernel.stuck(report());
         }
     }
 
-    /// Whether `deadline`, ns, is over, once; the first call sets it (0 before).
+    /// Whether `deadline`, ns, has passed; true only once. The first call sets it (0 before).
     #[cold]
     fn is_over(&self, deadline: &mut u64, bound: u64) -> bool {
         let now = self.kernel.now_ns();
@@ -182,28 +182,27 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
-    /// Whether there is nobody to wait for, secondary TLBs included: then [`wait`](Self::wait) returns at once. Known
-    /// when the flush was dispatched, and not looked at again: whether targets have answered meanwhile only the wait
-    /// finds out.
+    /// Whether there is no CPU to wait for, nor a secondary TLB: then [`wait`](Self::wait) returns at once. Known at
+    /// dispatch and not updated: only the wait finds out whether targets have answered since.
     pub fn needs_no_wait(&self) -> bool {
         self.targets.is_empty() && self.secondary == 0
     }
 
-    /// Waits until every target has answered or is off. With preemptible waits preemption stays as the caller has it,
-    /// and the waiter may be preempted and migrate; a design that spins pins it meanwhile. Must not be called while
-    /// holding a walk guard, from the shootdown handler, or from NMI context. Serves requests aimed at the CPU it waits
-    /// on (C5).
+    /// Waits until every target has answered or is offline. With preemptible waits the caller's preemption state stays,
+    /// and the waiter may be preempted and may migrate; waits that spin pin it meanwhile. Must not be called while
+    /// holding a walk guard, from the shootdown handler, or from NMI context. Serves requests to the CPU on which it
+    /// waits (C5).
     ///
     /// # Panics
-    /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
+    /// In debug builds, if it must wait for a CPU and is called from the shootdown handler.
     pub fn wait(self) -> Flushed {
         self.wait_in_place();
         Flushed::new(self.space, self.tables)
     }
 
-    /// Whether every CPU has answered, so that [`wait`](Self::wait) waits for TLBs of devices at most. Waits for
-    /// nobody; serves requests to this CPU as a wait does, so a loop around it makes progress with interrupts off.
-    /// Context as [`wait`](Self::wait).
+    /// Whether every CPU has answered, so that [`wait`](Self::wait) waits at most for TLBs of devices. Waits for no
+    /// CPU; serves requests to this CPU like a wait, so a loop around it makes progress with interrupts off. Context as
+    /// for [`wait`](Self::wait).
     ///
     /// Cost: a load or two for each target that has answered, up to the first that has not.
     pub fn poll(&self) -> bool {
@@ -217,7 +216,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         false
     }
 
-    /// [`wait`](Self::wait), without moving the token, which is large. Once.
+    /// [`wait`](Self::wait), without moving the token, which is large. Call it once.
     #[inline]
     pub(crate) fn wait_in_place(&self) {
         // Only posts are left to be waited for here.
@@ -227,12 +226,12 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         self.engine.await_secondary(self.secondary);
     }
 
-    /// The space and the generation that a report names, 0 for none.
+    /// The space and the generation for a report, 0 for none.
     pub(crate) fn about(&self) -> (u64, u64) {
         (self.space, self.generation)
     }
 
-    /// Adds what must have been served by the next target of the set; in rising order of the CPUs.
+    /// Adds the ticket of the next target of the set, in ascending order of the CPUs.
     #[inline]
     pub(crate) fn expect(&mut self, ticket: u64) {
         if let Some(kept) = self.tickets.get_mut(self.expected) {
@@ -242,17 +241,17 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     }
 
     fn ticket(&self, index: usize) -> Option<u64> {
-        // SAFETY: `expect` has written as many as it was called for, and there were places.
+        // SAFETY: `expect` has written one for each call, while there was room.
         (index < self.expected.min(EXACT_TICKETS)).then(|| unsafe { self.tickets[index].assume_init() })
     }
 
-    /// The take of posts on `cpu`, the target of that index, that included ours.
+    /// The take of posts on `cpu`, the target with that index, that included our post.
     #[inline]
     fn needed(&self, index: usize, cpu: CpuId) -> u64 {
         if let Some(ticket) = self.ticket(index) {
             return ticket;
         }
-        // Not kept: what is posted by now includes our post.
+        // Not stored: what is posted by now includes our post.
         let post = self.engine.cpus[cpu].post.load(Ordering::Relaxed);
         match post & POSTED != 0 {
             true => post >> 1,
@@ -260,7 +259,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         }
     }
 
-    /// Acquire: pairs with the release in `serve`; what the target flushed is flushed. A CPU seen off flushes
+    /// Acquire: pairs with the release in `serve`; what the target flushed is flushed. A CPU seen offline flushes
     /// everything before it uses anything again (C5).
     #[inline]
     fn has_answered(&self, cpu: CpuId, needed: u64) -> bool {
@@ -268,7 +267,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         target.served.0.load(Ordering::Acquire).wrapping_sub(needed + 1) as i64 >= 0 || target.state().is_off()
     }
 
-    /// What the wait for `cpu`, the target of that index, is going to read.
+    /// The word that the wait for `cpu`, the target with that index, will read.
     #[inline]
     fn prefetch_answer(&self, index: usize, cpu: CpuId) {
         let target = &self.engine.cpus[cpu];
@@ -287,8 +286,8 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             let needed = self.needed(index, cpu);
             let mut done = || self.has_answered(cpu, needed);
             if done() {
-                // The next ones were asked little later, so have likely answered too: have their lines travel together.
-                // Those of CPUs that have not are better left to them.
+                // The next targets were interrupted little later, so they have likely answered too: prefetch their
+                // lines together. Lines of CPUs that have not answered should stay with them.
                 while looked_ahead <= index + AHEAD
                     && let Some(next) = ahead.next()
                 {

@@ -1,4 +1,4 @@
-//! Reaching other CPUs by interrupts: a ticket posted at each for the log (`post.rs`), or a descriptor queued at each
+//! Reaches other CPUs by interrupts: a ticket posted at each for the log (`post.rs`), or a descriptor queued at each
 //! (`send.rs`).
 
 use crate::cpuset::CpuMask;
@@ -12,9 +12,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Interrupts `targets`, does the local part before or while they answer, and unpins: before the wait if waits are
     /// preemptible, after it if they spin.
     ///
-    /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag,
-    /// or a space whose walkers are to be forgotten or whose set is to be left, needs a descriptor whatever the design,
-    /// because a handler may dereference only the space it has loaded, and what a requester that waits holds for it.
+    /// With a log the token is returned to be waited for; a stack request is waited for here. Some requests need a
+    /// descriptor in every design: those with a tag, with a space from whose walker set targets are removed, or with a
+    /// space whose set targets leave. A handler may dereference only the space it has loaded, and what a waiting
+    /// requester keeps alive.
     // Not inlined: it has ten callers, and each copy is about 2 KiB (`cargo xtask size`).
     #[inline(never)]
     pub(crate) fn interrupt(
@@ -25,7 +26,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         pin: Pinned<'_, K, W>,
         local: &dyn Fn(&Self),
     ) {
-        // Here it is written once for both cases, so that it can be part of this function.
+        // Written once for both cases, so that it is inlined here.
         let (alone, serial) = (targets.is_empty(), self.policy().order == Order::Serial);
         if alone || serial {
             local(self);

@@ -215,7 +215,7 @@ fn a_table_comes_back_only_when_no_walk_can_hold_its_link() {
         };
         let (engine, space) = two(design);
         let walk = on(1, || engine.walk(space));
-        // CPU 1 ends its walk at the fifth look, and answers only then.
+        // CPU 1 ends its walk at the fifth poll, and answers only then.
         let mut walk = Some(walk);
         ON_WAIT.set(Some(Box::new(move |round| {
             if round >= 5 {

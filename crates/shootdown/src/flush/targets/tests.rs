@@ -1,5 +1,5 @@
-//! Who is asked while a CPU is in the middle of a switch, and what whoever waits does meanwhile; several requests taken
-//! together.
+//! Which CPUs are targets while a CPU is in the middle of a switch, and what a waiter does meanwhile; several requests
+//! taken together.
 
 use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::CpuMask;
@@ -25,9 +25,9 @@ std::thread_local! {
     static ROOTS: Cell<[u64; CPUS]> = const { Cell::new([0; CPUS]) };
     static INTERRUPTED: RefCell<Vec<CpuId>> = const { RefCell::new(Vec::new()) };
     static INVALIDATED: RefCell<Vec<Local>> = const { RefCell::new(Vec::new()) };
-    /// Done at each invalidation.
+    /// Runs at each invalidation.
     static ON_INVALIDATION: RefCell<Option<OnWait>> = const { RefCell::new(None) };
-    /// Done after each look of a waiter.
+    /// Runs after each poll of a waiter.
     static ON_WAIT: RefCell<Option<OnWait>> = const { RefCell::new(None) };
 }
 
@@ -134,12 +134,12 @@ fn three(design: impl Into<Design>) -> (&'static Sys, InWorld) {
     (engine, space)
 }
 
-/// What happens at each look of whoever waits, from now on.
+/// Sets the action at each poll of a waiter.
 fn on_wait(act: impl FnMut() + 'static) {
     ON_WAIT.set(Some(Box::new(act)));
 }
 
-/// The shootdown interrupt on the CPU that this is.
+/// The shootdown interrupt on the current CPU.
 fn handle(engine: &Sys) {
     // SAFETY: one thread.
     unsafe { engine.on_ipi() }
@@ -160,8 +160,8 @@ const LOG: Policy = Policy {
     ..Policy::IPI
 };
 
-/// On CPU 1 at each operation of a switch to another space, CPU 0 does `flush`. Whenever CPU 1 has the root of the
-/// first loaded at that moment it is interrupted: its walker may still use what is flushed.
+/// At each operation of CPU 1's switch to another space, CPU 0 runs `flush`. If CPU 1 has the first root loaded at that
+/// point, it must be interrupted: its walker may still use what is flushed.
 fn is_asked_until_the_root_is_gone(design: impl Into<Design> + Copy, flush: fn(&'static Sys, InWorld)) {
     let mut moments = 0;
     for operation in 0.. {
@@ -265,7 +265,7 @@ fn a_waiter_serves_what_is_posted_meanwhile() {
     let mut looks = 0;
     on_wait(move || {
         looks += 1;
-        // Nobody answers before it has served.
+        // No CPU answers before it has served.
         if served.load(Ordering::Relaxed) == 1 {
             others_answer(engine);
         }
@@ -334,8 +334,8 @@ fn of_two_requests_that_are_taken_together_the_first_brings_it_up_to_both() {
     assert!(matches!(whole[..], [Local::Tag(_)]), "{whole:?}");
 }
 
-/// `catch_up` with two pages in a log, the second of which is overwritten before one of its operations on words, before
-/// each in turn. Both pages are invalidated, or `whole` is.
+/// `catch_up` with two pages in a log, the second of which is overwritten before one of its operations on words, for
+/// each operation in turn. Both pages are invalidated, or `whole` is.
 fn nothing_is_missed_that_is_overwritten_meanwhile(
     log_of: fn(&'static Sys, InWorld) -> (&'static FlushLog<World>, &'static Meddled),
     catch_up: fn(&Sys, InWorld, [u64; 2]),

@@ -1,5 +1,5 @@
-//! Requests to CPUs whose queues are full, and posts that meet: who is interrupted, when, and what a waiter does
-//! meanwhile.
+//! Requests to CPUs whose queues are full, and posts that coincide: which CPUs are interrupted, when, and what a waiter
+//! does meanwhile.
 
 mod nested;
 mod online;
@@ -22,23 +22,23 @@ use core::sync::atomic::Ordering;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// Another CPU holds a slot of that CPU's queue, with a request that it has taken back, and has not said so yet.
+/// Another CPU holds a slot of that CPU's queue, with a request that it has taken back, and has not published it yet.
 fn claim(engine: &Sys, cpu: usize) -> Option<u32> {
     engine.cpus[cpu].queue.claim(1, TAKEN_BACK)
 }
 
-/// It says so too. Whether the queue was empty.
+/// Publishes it. Returns whether the queue was empty.
 fn put_nothing(engine: &Sys, cpu: usize) -> bool {
     let slot = claim(engine, cpu).expect("it is empty");
     engine.cpus[cpu].queue.publish_slot(slot)
 }
 
-/// Others hold every slot of that CPU's queue and have not said so yet.
+/// Other CPUs hold every slot of that CPU's queue and have not published them yet.
 fn fill(engine: &Sys, cpu: usize) {
     while claim(engine, cpu).is_some() {}
 }
 
-/// They do, and the CPU takes all.
+/// They publish them, and the CPU takes all.
 fn empty(engine: &Sys, cpu: usize) {
     let queue = &engine.cpus[cpu].queue;
     (0..64).for_each(|slot| {
@@ -47,7 +47,7 @@ fn empty(engine: &Sys, cpu: usize) {
     queue.take(|_| {});
 }
 
-/// What is seen of a flush by CPU 0; what happens meanwhile.
+/// The hook calls recorded during a flush by CPU 0; `on_wait` runs meanwhile.
 fn flush(engine: &Sys, space: &Space<World, 1>, on_wait: impl FnMut(u32) + 'static) -> Vec<Seen> {
     SEEN.take();
     ON_WAIT.set(Some(Box::new(on_wait)));
@@ -58,7 +58,7 @@ fn flush(engine: &Sys, space: &Space<World, 1>, on_wait: impl FnMut(u32) + 'stat
 
 use Seen::{BeforeIpi, Sent, Waited};
 
-/// Whoever has been asked answers; full queues are emptied.
+/// Every target answers; full queues are emptied.
 fn answer(engine: &'static Sys) {
     for cpu in 1..3 {
         match claim(engine, cpu) {
@@ -107,7 +107,7 @@ fn no_spurious_ipi_is_sent_before_the_wait_for_a_full_queue() {
 fn a_queue_that_has_a_slot_again_by_then_is_not_waited_for() {
     let (engine, space) = three(DESIGN);
     fill(engine, 1);
-    // The second target is looked at after the first was found full.
+    // The second target is checked after the first was found full.
     interleave::after_each(move || {
         if engine.cpus[2].queue.has_ready() && !engine.cpus[1].queue.has_ready() {
             empty(engine, 1);
@@ -300,7 +300,7 @@ fn a_cpu_that_does_not_answer_is_reported_once_when_the_time_is_over_and_the_clo
             });
             let is_report = |seen: &&Seen| matches!(seen, Seen::Stuck(_));
             assert_eq!(seen.iter().filter(is_report).count(), usize::from(stuck_ns != 0));
-            // The clock is looked at for the third time.
+            // The clock is read for the third time.
             let looks = seen.iter().take_while(|seen| !is_report(seen)).count();
             assert!(looks > 512, "reported after {looks} looks");
             assert_eq!(CLOCK.take(), [0_u64; 0]);
@@ -310,7 +310,7 @@ fn a_cpu_that_does_not_answer_is_reported_once_when_the_time_is_over_and_the_clo
 
 #[test]
 fn of_many_targets_each_is_waited_for() {
-    // More than a token keeps tickets for.
+    // More than the tickets that a token stores.
     const CPUS: usize = 20;
     for late in 1..CPUS {
         let (engine, space) = many(LOG, CPUS);
@@ -357,7 +357,7 @@ fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for() {
             if !interleave::never() {
                 on(1, || engine.cpu_offline());
             }
-            // Nothing of before is in its way when it is back.
+            // Nothing from before is in its way when it is back.
             // SAFETY: the space is leaked.
             on(1, || unsafe {
                 engine.cpu_online();

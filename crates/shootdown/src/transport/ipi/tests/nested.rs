@@ -1,10 +1,10 @@
-//! Who comes in on a requester by an interrupt, and flushes as well; a requester whose sending fails.
+//! An interrupt handler that also flushes interrupts a requester; a requester whose send fails.
 
 use super::*;
 use crate::testing::mock_kernel::{FAILS, MASKED};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// CPUs that were sent an interrupt since the last time take it.
+/// CPUs that were sent an interrupt since the last call take it.
 fn deliver(engine: &Sys) {
     for seen in SEEN.take() {
         if let Sent(cpus) = seen {
@@ -49,7 +49,7 @@ fn a_frame_is_left_when_all_have_answered_also_where_the_sending_fails() {
             (1..3).all(|cpu| !engine.cpus[cpu].queue.has_ready()),
             "all have answered"
         );
-        // And the next one is like any other.
+        // And the next flush is like any other.
         flush(engine, space, |_| all_answer(engine));
     }
 }

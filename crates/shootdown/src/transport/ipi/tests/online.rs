@@ -1,4 +1,4 @@
-//! What a CPU that comes online answers.
+//! The requests that a CPU answers when it comes online.
 
 use super::*;
 use crate::testing::mock_kernel::AFTER_IPI;
@@ -11,7 +11,7 @@ fn a_cpu_that_comes_online_answers_when_it_has_flushed_everything() {
     };
     let (engine, _) = three(design);
     on(1, || engine.cpu_offline());
-    // Its requester found it on before it went off, or has just found it on again.
+    // Its requester found it online before it went offline, or has just found it online again.
     let mut asked = CpuMask::EMPTY;
     asked.insert(1);
     on(0, || engine.post(&mut engine.token(0, 0), asked, 0));
@@ -36,7 +36,7 @@ fn a_cpu_that_goes_off_reads_no_descriptor_through_an_old_mapping() {
     assert!(engine.cpus[1].queue.put(0, request).is_some());
     request.sent(1);
     SEEN.take();
-    // Before the last operation, which is the answer: whether it had been given, and whether anything had been
+    // Before the last operation, which is the answer: whether the answer had been given, and whether anything had been
     // invalidated.
     let last: &'static core::cell::Cell<(bool, bool)> = Box::leak(Box::default());
     interleave::after_each(move || {
@@ -52,7 +52,7 @@ fn a_cpu_that_goes_off_reads_no_descriptor_through_an_old_mapping() {
         (false, true),
         "it uses what a flush of kernel addresses did not wait for"
     );
-    // Where nothing was asked nothing is flushed.
+    // Without a request nothing is flushed.
     SEEN.take();
     on(2, || engine.cpu_offline());
     assert_eq!(SEEN.take(), []);

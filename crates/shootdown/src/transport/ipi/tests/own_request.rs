@@ -1,11 +1,11 @@
-//! The descriptor of a CPU, and requesters that take turns there.
+//! The descriptor of a CPU, and requesters that use it in turn.
 
 use super::*;
 use crate::hooks::Event;
 use crate::testing::mock_kernel::{EVENTS, MASKED};
 use crate::transport::request::Ask;
 
-/// A waiter is preempted, and another thread asks.
+/// A waiter may be preempted, and another thread may send a request.
 const TAKE_TURNS: Policy = Policy {
     requests: Requests::PerCpu,
     wait: Wait::PreemptibleServing,
@@ -21,7 +21,7 @@ fn a_descriptor_that_is_waited_for_is_not_used_by_the_next_requester_on_the_same
         if !core::mem::take(&mut again) {
             return all_answer(engine);
         }
-        // The thread that waits is preempted by one that flushes as well.
+        // The waiting thread is preempted by one that flushes as well.
         let asked = own.ask();
         ON_WAIT.set(Some(Box::new(move |_| {
             assert!(!own.is_complete());
@@ -39,7 +39,7 @@ fn a_descriptor_whose_waiter_has_not_looked_yet_is_not_used_by_the_next_requeste
     let own = &engine.cpus[0].request;
     flush(engine, space, move |_| {
         all_answer(engine);
-        // It is over, but the waiter is preempted before it sees that, by one that has to wait for long.
+        // It is complete, but before the waiter sees that it is preempted by a thread that has to wait for long.
         assert!(own.is_complete());
         ON_WAIT.set(Some(Box::new(move |_| {
             assert!(own.is_complete(), "or the first would wait for the second's answers");
