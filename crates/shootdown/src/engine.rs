@@ -70,7 +70,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// * a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
     ///
     /// If the policy differs from [`Kernel::POLICY`].
-    // Always: a caller that has it made elsewhere makes a copy on its stack first (`cargo xtask stack`).
+    // Always inlined: otherwise the caller copies the engine on its stack first (`cargo xtask stack`).
     #[inline(always)]
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
         assert!(

@@ -31,7 +31,7 @@ pub struct PerCpu<F: Facade> {
     /// Bit 0: something was posted since the last take. Above: the number of takes. A requester posts with one
     /// `fetch_or`, and needs none if the bit is already set. The owner takes with one `fetch_add(1)`, whose carry
     /// clears the bit and counts. The ticket of a post is the count it saw. It shares the state's line: a posting CPU
-    /// has just read the state, and the target writes it at its next step in any case, so the line is transferred once
+    /// has just read the state, and the target writes it at its next step in any case. So the line is transferred once
     /// each way.
     pub(crate) post: F::U64,
     /// Number of takes that have been served completely.

@@ -80,10 +80,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     /// Adds a range whose entries have been cleared, under the lock that protects the page table.
     ///
-    /// With [`Free::Synchronous`] this flushes and waits. Otherwise it usually does not wait for other CPUs.
-    /// Exceptions: broadcasts that no longer fit; CPUs in the middle of a switch while the space is being promoted or
-    /// demoted; and the whole flush of this range if tags roll over and invalidation is by interrupts, because a
-    /// request without a space cannot name the tag. Context as for [`Engine::flush`]. Ordering: the entry writes come
+    /// With [`Free::Synchronous`] this flushes and waits. Otherwise it usually does not wait for other CPUs. It waits
+    /// for broadcasts that no longer fit, and for CPUs in the middle of a switch while the space is being promoted or
+    /// demoted. If tags roll over and invalidation is by interrupts it waits for the whole flush of this range, because
+    /// a request without a space cannot name the tag. Context as for [`Engine::flush`]. Ordering: the entry writes come
     /// before the call; a full barrier.
     pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
         let engine = self.engine;

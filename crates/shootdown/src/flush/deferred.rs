@@ -20,9 +20,9 @@
 //! | offline | not waited for: it flushes everything before it uses anything (C5) |
 //! | without ticks ([`Engine::tick_stops`]) | if the space runs there, the unmap is synchronous; otherwise not waited for |
 //!
-//! Some unmaps are always synchronous. Page-table pages are freed (C3). The space has a system-wide tag: a broadcast
-//! interrupts no CPU, and nothing tells a CPU that an entry under such a tag is old. Or the frames that one CPU's
-//! unmaps hold in quarantine would exceed [`Design::defer_frames`](crate::Policy::defer_frames).
+//! An unmap is also synchronous if page-table pages are freed (C3), or if the space has a system-wide tag: a broadcast
+//! interrupts no CPU, and a CPU cannot detect that an entry under such a tag is old. It is synchronous, too, if the
+//! frames that one CPU's unmaps hold in quarantine would exceed [`Design::defer_frames`](crate::Policy::defer_frames).
 
 use crate::cpu::state::PerCpu;
 use crate::design::{Free, Reach, Requests};

@@ -48,7 +48,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let (mut targets, mut departed) = (CpuMask::EMPTY, 0);
         let asks = self.policy().targets;
         // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it records which
-        // requests it missed: neither such CPUs nor lazy ones can be skipped.
+        // requests it missed. Neither such CPUs nor lazy ones can be skipped.
         let keep_departed = self.tags() == Tags::System;
         let keep_lazy = keep_lazy || keep_departed;
         let set = if asks.is_all() { &self.online } else { &space.cpus };
@@ -152,9 +152,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         !matches!(self.departure(), Departure::AtSwitch)
     }
 
-    /// Whether a request includes CPUs that have left, whether or not it can ask them to leave the set: because it
-    /// frees page-table pages, or because it is time to look for them. The first time is one period after the first
-    /// check. Two racing requests may both scan. That is harmless: relaxed.
+    /// Whether a request includes CPUs that have left, even if it cannot ask them to leave the set. That is so if it
+    /// frees page-table pages, or if it is time to look for them. The first time is one period after the first check.
+    /// Two racing requests may both scan. That is harmless: relaxed.
     fn asks_departed(&self, keep_lazy: bool, space: &Space<K::Facade, W>) -> bool {
         let Some(trim_ns) = self.departure().trim_ns() else {
             return false;
@@ -217,9 +217,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         active
     }
 
-    /// CPUs other than `me` that have `space` loaded on the wrong kind of tag, lazy ones included: under a per-CPU slot
-    /// while it is being promoted, with `on_system_tag` under its system-wide tag while it is being demoted. Waits for
-    /// CPUs in the middle of a switch. They have interrupts off and wait for no CPU, and what they load is known only
+    /// CPUs other than `me` that have `space` loaded on the wrong kind of tag, lazy ones included. During a promotion
+    /// that is a per-CPU slot; during a demotion, with `on_system_tag`, it is the system-wide tag. Waits for CPUs in
+    /// the middle of a switch. They have interrupts off and wait for no CPU, and what they load is known only
     /// afterwards.
     pub(crate) fn stragglers(&self, space: &Space<K::Facade, W>, me: CpuId, on_system_tag: bool) -> CpuMask<W> {
         let mut stragglers = CpuMask::EMPTY;

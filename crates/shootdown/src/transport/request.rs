@@ -244,8 +244,8 @@ impl<F: Facade> Request<F> {
 /// taken waits for a free one and serves its own requests meanwhile.
 const QUEUE_SLOTS: usize = 64;
 
-/// Requests that a CPU takes before it serves the first of them. More would take more of the stack, which handlers have
-/// little of (`cargo xtask stack`).
+/// Requests that a CPU takes before it serves the first of them. A larger group would use more stack, of which handlers
+/// have little (`cargo xtask stack`).
 const GROUP: usize = 8;
 
 /// Value of a slot whose request was taken back, until the CPU takes it.
@@ -370,7 +370,7 @@ impl<F: Facade> Queue<F> {
                 *place = taken(left.trailing_zeros());
                 left &= left - 1;
             }
-            // A place that nothing came to is like one that was taken back.
+            // An empty place is treated like a request that was taken back.
             group.into_iter().for_each(&mut serve);
         }
     }
