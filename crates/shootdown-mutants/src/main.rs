@@ -285,7 +285,7 @@ fn tell(options: &Options, chosen: &[&Mutant], journal: &Journal, arguments: &Ar
             println!("  {}  (line {})", mutant.name(), mutant.line);
         }
     };
-    list("nobody catches", &survivors);
+    list("survivors", &survivors);
     list("caught, although argued about in mutants.toml", &refuted);
     println!("\n{} mutations, {} survive", rows.len(), survivors.len());
     survivors.is_empty() && refuted.is_empty()

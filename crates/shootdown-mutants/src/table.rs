@@ -43,11 +43,7 @@ impl Row<'_> {
                 caught.how.clone(),
             ],
             Fate::Tried(entry) => {
-                let nobody = if entry.asked == 0 {
-                    "nothing gets there"
-                } else {
-                    "NOBODY"
-                };
+                let nobody = if entry.asked == 0 { "never executed" } else { "SURVIVED" };
                 [
                     nobody.into(),
                     format!("{} probes", entry.asked),

@@ -115,7 +115,7 @@ const HYPOTHESES: &[Hypothesis] = &[
     },
     Hypothesis {
         name: "queue",
-        about: "as descriptors, and a call costs the two movements of a queue's lines besides that this engine does without",
+        about: "as descriptors, plus two movements of a queue's lines for each call, which this engine does not need",
         held: &[],
         tied: &[("kernel.call_target", MOVEMENTS_AND_QUEUE, "costs.transfer_socket")],
         fitted: &BY_MOVEMENTS,

@@ -190,7 +190,7 @@ impl Page {
                 if !is_inherited && value & !0xFFFF_FFFF != self.name {
                     violation(
                         "C2 (frames)",
-                        format_args!("{self} read {value:#018x}: the frame is somebody else's"),
+                        format_args!("{self} read {value:#018x}: the frame has another owner"),
                     );
                 }
                 if serial < before.oldest() || serial > after.serial() {

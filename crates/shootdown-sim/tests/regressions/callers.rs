@@ -70,7 +70,7 @@ fn every_range_of_frames_is_flushed_not_only_the_first() {
     );
 }
 
-/// 28, Hermit: unmap invalidated on its own CPU and interrupted nobody.
+/// 28, Hermit: unmap invalidated on its own CPU and sent no IPI.
 #[test]
 fn an_unmap_does_not_stay_on_its_own_cpu() {
     only_the_mistake_shows(
