@@ -4,9 +4,9 @@ use crate::design::find_design;
 use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, activity};
 use crate::os::category::Category;
-use crate::os::{Diary, EngineCounts, OsSettings, System};
+use crate::os::{Diary, EngineCounts, System};
 use crate::result::latencies;
-use crate::setup::{hardware_config, hook_costs, host, os_costs};
+use crate::setup::{hardware_config, hook_costs, host, os_costs, os_settings};
 use crate::shares::whole_time_shares;
 use crate::threads::{config, start_threads};
 use crate::window::{Edge, Measured, Plan, Window, window_events};
@@ -105,10 +105,7 @@ fn run_sized<const W: usize>(
         hook_costs(model, &design),
         design,
         os_costs(model),
-        OsSettings {
-            lru_drain: spec.lru_drain,
-            ideal: entry.ideal,
-        },
+        os_settings(model, spec.lru_drain, entry.ideal),
     );
     if let Some(host) = host(model) {
         system.run_on_host(host);

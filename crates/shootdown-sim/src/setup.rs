@@ -6,8 +6,8 @@
 use crate::hw::{Aarch64, ArmErrata, Costs, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Topology};
 use crate::model::{Arch, Model};
-use crate::os::{HookCosts, HostConfig, OsCosts, RemoteCosts, Spinning};
-use shootdown::{BroadcastLimits, Design, Errata, Machine, Policy, Reach, Requests};
+use crate::os::{HookCosts, HostConfig, OsCosts, OsSettings, RemoteCosts, Spinning};
+use shootdown::{BroadcastLimits, Departure, Design, Errata, Machine, Policy, Reach, Requests};
 
 /// A design as it can run on a machine: without broadcast hardware nothing is broadcast; slots and tags from the model;
 /// with the workarounds that the processor needs.
@@ -152,6 +152,10 @@ pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, 
             costs.transfer_remote,
         ],
         prefetches: costs.prefetches,
+        line_hold: model.lines.hold * costs.transfer_cluster,
+        line_batches: model.lines.batches,
+        line_contended: model.lines.contended,
+        load_window: model.lines.window,
         fence: costs.full_barrier,
         ipi_first: costs.ipi_send + exits.first,
         ipi_next: costs.ipi_send_more + exits.next,
@@ -238,9 +242,11 @@ fn remote_costs(model: &Model) -> Option<RemoteCosts> {
 pub(crate) fn hook_costs(model: &Model, design: &Design) -> HookCosts {
     // The log needs no descriptor per target.
     let calls = design.policy.requests != Requests::Log;
+    let trims = matches!(design.policy.departure, Departure::WhenAsked { .. });
+    let trim_lines = if trims { model.linux.trim_lines } else { 0 };
     HookCosts {
         call_target: if calls {
-            model.kernel.call_target.round() as u64
+            (model.kernel.call_target + trim_lines as f64 * model.costs.transfer_socket).round() as u64
         } else {
             0
         },
@@ -250,6 +256,20 @@ pub(crate) fn hook_costs(model: &Model, design: &Design) -> HookCosts {
         broadcast_received: model.costs.broadcast_received.round() as u64,
         limits: limits(model),
         remote: remote_costs(model),
+    }
+}
+
+pub(crate) fn os_settings(model: &Model, lru_drain: bool, ideal: bool) -> OsSettings {
+    OsSettings {
+        lru_drain,
+        ideal,
+        region_faults: model.linux.region_faults,
+        region_drops: model.linux.region_drops,
+        lru_locks: if model.linux.node_lru {
+            model.topology.sockets
+        } else {
+            1
+        },
     }
 }
 
@@ -269,6 +289,8 @@ pub(crate) fn os_costs(model: &Model) -> OsCosts {
         munmap: cycles(kernel.munmap),
         lru_add: cycles(kernel.lru_add),
         lru_hold: kernel.lru_hold.round() as u64,
+        around_page: cycles(model.linux.around_page),
+        idle_exit: model.linux.idle_exit.round() as u64,
         user_access: kernel.user_access.round() as u64,
         sleep: kernel.sleep.round() as u64,
         wake: kernel.wake.round() as u64,

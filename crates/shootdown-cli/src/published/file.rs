@@ -22,6 +22,7 @@ struct Row {
     threads: usize,
     #[serde(default)]
     lru_drain: bool,
+    kernel: Option<String>,
     #[serde(default)]
     set: Vec<String>,
     virtual_ms: Option<f64>,
@@ -113,6 +114,7 @@ impl Row {
             design: self.design,
             threads: self.threads,
             lru_drain: self.lru_drain,
+            kernel: self.kernel.or_else(|| release_in(&self.source)),
             set: self.set,
             virtual_ms: self.virtual_ms,
             over: self.over,
@@ -124,6 +126,22 @@ impl Row {
             source: self.source,
         })
     }
+}
+
+/// The release that a source names, as in `v5.17` or `Linux 6.18`.
+fn release_in(source: &str) -> Option<String> {
+    source
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '.')
+        .find_map(|word| {
+            let word = word.strip_prefix('v').unwrap_or(word).trim_end_matches('.');
+            let (major, minor) = word.split_once('.')?;
+            let known = [2..=7, 0..=99]
+                .iter()
+                .zip([major, minor])
+                .all(|(range, number)| number.parse::<u32>().is_ok_and(|number| range.contains(&number)));
+            let named = source.contains(&format!("v{word}")) || source.contains(&format!("Linux {word}"));
+            (known && named).then(|| word.to_string())
+        })
 }
 
 #[derive(Deserialize)]
@@ -321,6 +339,23 @@ mod tests {
             3,
             "`naps` is not known; use one of: flush,",
         );
+    }
+
+    #[test]
+    fn the_kernel_is_said_or_read_from_the_source() {
+        let kernel = |more: &str| with(more).unwrap().tables.rows[0].kernel.clone();
+        assert_eq!(kernel("ns_per_op = 5"), None);
+        assert_eq!(kernel("ns_per_op = 5\nkernel = \"6.4\"").as_deref(), Some("6.4"));
+        assert_eq!(
+            release_in("a series, +Patch (v5.17+); 2.5 GHz").as_deref(),
+            Some("5.17")
+        );
+        assert_eq!(release_in("AMD Zen 5 host, Linux 6.18").as_deref(), Some("6.18"));
+        assert_eq!(release_in("mean of 9.5, 2x Xeon 8358"), None);
+        let complaint = parse(&format!("{ROW}ns_per_op = 5\nkernel = \"new\"\n"))
+            .unwrap()
+            .check_runs();
+        assert!(complaint.unwrap_err().what.contains("expected a release of Linux"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use shootdown_sim::run::{self, PARAMETER_PREFIX, Parameters, RunSpec};
 use crate::catalog;
 use crate::failure::{Failure, unread};
 use crate::runs::plan::Settings;
-use crate::runs::target::Target;
+use crate::runs::target::{RELEASE, Target};
 
 /// The measured quantity, and the unit of its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +99,8 @@ pub struct Published {
     pub threads: usize,
     /// Whether each madvise drained the LRU batch under the LRU lock.
     pub lru_drain: bool,
+    /// The release of Linux that was measured, as in `6.4`, where it is known.
+    pub kernel: Option<String>,
     /// Settings of the machine model or the workload that differ in this measurement, as `path=value`.
     pub set: Vec<String>,
     /// Virtual milliseconds that this row needs, if not the usual window: for rare events.
@@ -159,7 +161,9 @@ impl Published {
     /// # Errors
     /// A machine or a number that does not exist.
     pub fn spec(&self, settings: &Settings) -> Result<RunSpec, Failure> {
-        let target = Target::new(&self.machine, None, &self.set)?;
+        let kernel = self.kernel.iter().map(|release| format!("{RELEASE}={release}"));
+        let set: Vec<String> = kernel.chain(self.set.iter().cloned()).collect();
+        let target = Target::new(&self.machine, None, &set)?;
         Ok(RunSpec {
             workload: self.workload.clone(),
             machine: target.machine,
@@ -271,12 +275,7 @@ mod tests {
         };
         assert_eq!(
             fitted("milan-72"),
-            [
-                ("ipi", 1, false),
-                ("ipi", 16, false),
-                ("broadcast", 16, false),
-                ("ipi", 36, true)
-            ]
+            [("ipi", 1, false), ("broadcast", 16, false), ("ipi", 36, true)]
         );
         for machine in rows.iter().map(|row| &row.machine).filter(|name| *name != "milan-72") {
             assert!(fitted(machine).len() <= 2, "{machine}");
@@ -346,11 +345,17 @@ mod tests {
 
     #[test]
     fn rows_that_can_be_run_fit_their_machine_and_others_say_why_not() {
+        let settings = Settings {
+            seed: 1,
+            runs: 1,
+            jobs: 1,
+            virtual_ms: None,
+        };
         for row in rows() {
             assert!(row.value > 0.0 && row.threads > 0, "{row:?}");
             match row.not_run() {
                 None => assert!(
-                    row.threads <= Model::find(&row.machine).unwrap().topology.cpus()
+                    row.threads <= row.spec(&settings).unwrap().machine.topology.cpus()
                         || Workload::named(&row.workload).unwrap().oversubscribes(),
                     "{row:?}"
                 ),

@@ -46,7 +46,8 @@ impl Target {
         }
         let model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
         let shape = model.topology;
-        let mut set = set.iter().map(|text| assignment(text)).collect::<Result<Vec<_>, _>>()?;
+        let set = set.iter().map(|text| assignment(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut set = with_releases(set)?;
         for (index, (path, _)) in set.iter().enumerate() {
             if set[..index].iter().any(|(other, _)| other == path) {
                 return Err(Failure::Input(format!("--set {path}: given twice; give one value")));
@@ -173,6 +174,29 @@ fn not_simulated(on: &str) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// The assignments with what a release of Linux stands for in its place; what is given by itself too is left to that.
+fn with_releases(set: Vec<(String, String)>) -> Result<Vec<(String, String)>, Failure> {
+    let mut all = Vec::new();
+    for (path, value) in &set {
+        if path != RELEASE {
+            all.push((path.clone(), value.clone()));
+            continue;
+        }
+        let fail = |error| Failure::Input(format!("--set {path}={}: {error}", value.escape_debug()));
+        let numbers = shootdown_sim::model::release(value).map_err(fail)?.into_iter();
+        let own = |path: &str| set.iter().any(|(other, _)| other == path);
+        all.extend(
+            numbers
+                .filter(|(path, _)| !own(path))
+                .map(|(path, value)| (path.to_string(), value.to_string())),
+        );
+    }
+    Ok(all)
+}
+
+/// What `--set` calls the release of Linux that the simulated kernel stands for.
+pub const RELEASE: &str = "linux.release";
 
 /// Reads `PATH=VALUE`.
 fn assignment(text: &str) -> Result<(String, String), Failure> {

@@ -79,6 +79,14 @@ pub struct CoreCosts {
     pub transfer: [f64; 4],
     /// Prefetches that a CPU can have in flight; 0: prefetches have no effect.
     pub prefetches: usize,
+    /// How long a CPU that has gained a line can still use it when another CPU wants it next.
+    pub line_hold: f64,
+    /// Which requests for a busy line are served together: 0 none, 1 those of a cluster, 2 those of a socket.
+    pub line_batches: usize,
+    /// How many times longer than a transfer between two CPUs one takes that had to queue.
+    pub line_contended: f64,
+    /// Most work between two loads of lines of other CPUs with which they still overlap; 0: loads do not overlap.
+    pub load_window: f64,
     /// A full barrier with an empty store buffer.
     pub fence: f64,
     /// Sending an interrupt to the first target of a request (sender's time).
@@ -105,6 +113,10 @@ impl Default for CoreCosts {
             cold_line: 14.0,
             transfer: [24.0, 70.0, 140.0, 320.0],
             prefetches: 10,
+            line_hold: 0.0,
+            line_batches: 0,
+            line_contended: 1.0,
+            load_window: 0.0,
             fence: 30.0,
             ipi_first: 150.0,
             ipi_next: 60.0,
@@ -201,6 +213,11 @@ pub(crate) struct TickCosts {
     pub cold_line: u64,
     pub transfer: [u64; 4],
     pub prefetches: usize,
+    pub line_hold: u64,
+    pub line_batches: usize,
+    /// Factor times 256.
+    pub line_contended: u64,
+    pub load_window: u64,
     pub fence: u64,
     pub ipi_first: u64,
     pub ipi_next: u64,
@@ -222,6 +239,10 @@ impl TickCosts {
             cold_line: ticks(costs.cold_line),
             transfer: costs.transfer.map(ticks),
             prefetches: costs.prefetches,
+            line_hold: ticks(costs.line_hold),
+            line_batches: costs.line_batches,
+            line_contended: (costs.line_contended * 256.0).round() as u64,
+            load_window: ticks(costs.load_window),
             fence: ticks(costs.fence),
             ipi_first: ticks(costs.ipi_first),
             ipi_next: ticks(costs.ipi_next),

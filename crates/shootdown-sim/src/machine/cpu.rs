@@ -100,6 +100,26 @@ impl Arrivals {
     }
 }
 
+/// A load of a line of another CPU, and those that were on their way with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Miss {
+    /// When the processor issued it, ticks.
+    pub issued: u64,
+    /// When the line arrived, ticks; 0: nothing overlaps with it.
+    pub arrived: u64,
+    /// Loads on their way together.
+    pub together: usize,
+}
+
+impl Miss {
+    /// None with which another load overlaps.
+    pub(crate) const NONE: Miss = Miss {
+        issued: 0,
+        arrived: 0,
+        together: 0,
+    };
+}
+
 pub(crate) type Task = Coroutine<(), (), (), ArenaStack>;
 
 /// One CPU. Fields are in order of use: those that every operation and every turn touches fill the first cache line of
@@ -152,6 +172,10 @@ pub(crate) struct Cpu {
     pub last_drain: Cell<u64>,
     /// Prefetched lines and their arrival times, ticks.
     pub under_way: RefCell<Vec<(u32, u64)>>,
+    /// The line gained last, and until when another CPU's request does not take it away, ticks.
+    pub held: Cell<(u32, u64)>,
+    /// The last load that missed, for loads that overlap with it.
+    pub miss: Cell<Miss>,
     /// (line, version) read by the conditions being evaluated; nested evaluations stack up.
     pub recorded: RefCell<Vec<(u32, u32)>>,
 
@@ -197,6 +221,8 @@ impl Cpu {
             buffer: RefCell::default(),
             last_drain: Cell::new(0),
             under_way: RefCell::default(),
+            held: Cell::new((0, 0)),
+            miss: Cell::new(Miss::NONE),
             recorded: RefCell::default(),
             category: Cell::new(0),
             since: Cell::new(0),

@@ -70,6 +70,12 @@ pub fn cpu() -> usize {
     core().cpu().id()
 }
 
+/// Number of the socket of the CPU that the caller runs on; 0 on the host.
+pub fn socket() -> usize {
+    let core = core();
+    (core.place(core.cpu().name) >> 32) as usize
+}
+
 /// Virtual time of this CPU (on the host: of the machine), cycles.
 #[inline]
 pub fn now() -> u64 {

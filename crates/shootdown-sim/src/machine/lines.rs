@@ -7,6 +7,7 @@
 
 use super::activity::waited_for_line;
 use super::arena::{LINE, Mapping};
+use super::contention::Queues;
 use super::cpu::{Cpu, SLOW_RECORDING, State};
 use super::record::Core;
 use std::cell::{Cell, RefCell};
@@ -65,6 +66,8 @@ pub(crate) struct Lines {
     count: usize,
     table: Mapping,
     stacks: StackLines,
+    /// Requests for busy lines.
+    pub(super) queues: Queues,
     /// Waiting CPUs by line; only ever looked up, never iterated.
     waiters: RefCell<HashMap<u32, Vec<u16>, BuildHasherDefault<LineHasher>>>,
 }
@@ -99,6 +102,7 @@ impl Lines {
                 fresh: Cell::new(stacks as u32),
                 free: RefCell::default(),
             },
+            queues: Queues::default(),
             waiters: RefCell::default(),
         }
     }
@@ -194,7 +198,7 @@ pub(crate) fn tag(line: u32, version: u32) -> u64 {
 /// The position of the 16-bit group in which two places differ, counted from the low end; 0: none (see `Core::places`).
 /// For several differences OR-ed together: the farthest.
 #[inline]
-fn distance_of(apart: u64) -> usize {
+pub(crate) fn distance_of(apart: u64) -> usize {
     debug_assert!(apart < 1 << 48);
     (apart << 1 | 1).ilog2().div_ceil(16) as usize
 }
@@ -224,7 +228,7 @@ impl Core {
     }
 
     #[inline]
-    fn place(&self, name: u16) -> u64 {
+    pub(crate) fn place(&self, name: u16) -> u64 {
         debug_assert!(usize::from(name) < self.places.len());
         // SAFETY: names are 0 for none, 1 to the number of CPUs, and one more for the host; `places` has them all.
         unsafe { *self.places.get_unchecked(usize::from(name)) }
@@ -235,7 +239,7 @@ impl Core {
     pub(crate) fn read_line(&self, cpu: &Cpu, id: u32) {
         let line = self.lines.get(id);
         let owner = line.owner.get();
-        if id == 0 || owner == cpu.name {
+        if id == 0 || owner == cpu.name || cpu.holds(id) {
             cpu.pass(self.costs.l1);
         } else if let Some(gained) = self.asked_for(cpu, id) {
             // It is already in flight, for a store of this CPU.
@@ -254,9 +258,8 @@ impl Core {
             } else {
                 slot.set(seen);
                 let since = cpu.clock.get();
-                cpu.clock.set(since.max(line.busy.get()));
                 let distance = self.distance(owner, cpu.name);
-                cpu.pass(self.costs.transfer[distance & 3]);
+                self.load_overlapping(cpu, line, self.costs.transfer[distance & 3]);
                 waited_for_line(since);
                 self.shared_with(line, cpu, distance);
             }
@@ -307,12 +310,15 @@ impl Core {
                     self.own(cpu, 0);
                 }
             }
+            Some(_) if cpu.holds(id) => {
+                cpu.pass(self.costs.l1 + extra);
+                self.withdraw_copies(id);
+            }
             Some(cost) => {
-                let line = self.lines.get(id);
                 let since = cpu.clock.get();
-                let start = since.max(line.busy.get());
-                line.busy.set(start + cost + extra);
+                let (start, cost) = self.queue_for(cpu, id, since, cost, extra);
                 cpu.clock.set(start + cpu.scaled(cost + extra));
+                cpu.hold(id, self.costs.line_hold);
                 waited_for_line(since);
                 self.own(cpu, id);
             }
@@ -326,6 +332,12 @@ impl Core {
         let line = self.lines.get(id);
         line.owner.set(cpu.name);
         line.sharer.set(0);
+        line.version.set(line.version.get().wrapping_add(2));
+    }
+
+    /// Every copy of `id` but its owner's dies: the line was written by a CPU that still held it.
+    pub(crate) fn withdraw_copies(&self, id: u32) {
+        let line = self.lines.get(id);
         line.version.set(line.version.get().wrapping_add(2));
     }
 

@@ -5,7 +5,7 @@
 
 use super::activity::{waited_for_line, writes_to};
 use super::config::StoreBuffer;
-use super::cpu::{Cpu, NEVER, SLOW_BUFFERED, SLOW_HOST};
+use super::cpu::{Cpu, Miss, NEVER, SLOW_BUFFERED, SLOW_HOST};
 use super::lines::{WAITED, tag};
 use super::record::Core;
 use rand_xoshiro::rand_core::Rng;
@@ -195,12 +195,11 @@ impl Core {
         self.record(cpu, id);
         let gained = match self.gain_cost(cpu, id) {
             None => self.prefetched_until(cpu, id),
+            Some(_) if cpu.holds(id) => now,
             // One transfer of the line serves all stores to it.
             Some(cost) => self.asked_for(cpu, id).unwrap_or_else(|| {
-                let busy = &self.lines.get(id).busy;
-                let end = now.max(busy.get()) + cost;
-                busy.set(end);
-                end
+                let (start, cost) = self.queue_for(cpu, id, now, cost, 0);
+                start + cost
             }),
         };
         let delay = match self.mode {
@@ -242,7 +241,9 @@ impl Core {
 
     /// Makes a store visible.
     fn apply(&self, cpu: &Cpu, store: Buffered) {
-        if store.line == 0 || !self.alone(cpu, store.line) {
+        if store.line != 0 && cpu.holds(store.line) && !self.alone(cpu, store.line) {
+            self.withdraw_copies(store.line);
+        } else if store.line == 0 || !self.alone(cpu, store.line) {
             self.own(cpu, store.line);
         }
         self.deliver(cpu, store);
@@ -335,6 +336,7 @@ impl Core {
     pub(crate) fn fence(&self) {
         let cpu = self.cpu();
         cpu.count();
+        cpu.miss.set(Miss::NONE);
         if cpu.slow.get() & SLOW_BUFFERED != 0 {
             self.drain_own(cpu);
         } else if cpu.clock.get() > self.private_limit.get() {
@@ -347,6 +349,8 @@ impl Core {
     #[inline(always)]
     pub(crate) fn modify(&self, word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> u64 {
         let cpu = self.cpu();
+        // Loads behind it wait for it.
+        cpu.miss.set(Miss::NONE);
         let id = self.lines.of(std::ptr::from_ref(word) as usize);
         if self.exclusive(cpu, id) {
             cpu.count();

@@ -10,6 +10,7 @@ mod account;
 pub(crate) mod activity;
 mod arena;
 mod config;
+mod contention;
 mod cpu;
 mod current;
 mod exits;

@@ -3,7 +3,7 @@
 //! A waiting CPU blocks on the lines its condition read; a sleeping one on its wakes. Both are woken by interrupts. A
 //! change between the evaluation and the blocking is noticed by comparing line versions, so no wake-up is lost.
 
-use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RECORDING, State};
+use super::cpu::{Cpu, Miss, NEVER, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::Core;
 
 impl Core {
@@ -55,6 +55,7 @@ impl Core {
     /// Blocks `cpu` until a line it waits on changes, an interrupt arrives that it had not noticed at `noticed`, or
     /// `until`.
     fn block(&self, cpu: &Cpu, noticed: u64, until: u64) {
+        cpu.miss.set(Miss::NONE);
         let clock = cpu.clock.get();
         let interrupt = if cpu.masked.get() {
             cpu.irqs.after(noticed)

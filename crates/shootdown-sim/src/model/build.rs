@@ -1,10 +1,10 @@
 //! From the contents of a file to a [`Model`]: numbers converted, and checked against each other.
 
 use super::costs::{
-    Aarch64Model, BroadcastModel, Costs, KernelCosts, RarModel, Riscv64Model, Simulation, Smt, Tags, Tlb, VmModel,
+    Aarch64Model, BroadcastModel, Costs, KernelCosts, LineModel, LinuxModel, RarModel, Riscv64Model, Simulation, Smt,
+    Tags, Tlb, VmModel,
 };
 use super::file::ModelError;
-use super::hypervisor::VM;
 use super::provenance::{Parameter, Unit};
 use super::topology::{Numbering, Topology};
 use super::{Arch, CLOCK, Model, OPTIONAL_TABLES, RAR};
@@ -80,7 +80,7 @@ impl Entries<'_> {
                 return self.fail(parameter.path, parameter.line, expected.into());
             }
         }
-        for table in OPTIONAL_TABLES.iter().filter(|table| ![RAR, VM].contains(&table.name)) {
+        for table in OPTIONAL_TABLES.iter().filter(|table| Arch::NAMES.contains(&table.name)) {
             match self.first_of(table.name) {
                 Some(parameter) if table.name != arch.name() => {
                     let expected = format!("expected on {} only; remove [{}]", table.name, table.name);
@@ -189,6 +189,8 @@ impl Model {
                 .map(|_| RarModel::build(&number))
                 .filter(|rar| rar.entries > 0 && may_broadcast),
             vm,
+            lines: LineModel::build(&number),
+            linux: LinuxModel::build(&number),
             simulation: Simulation::build(&number),
             source_text_name: file.into(),
             parameters: Vec::new(),

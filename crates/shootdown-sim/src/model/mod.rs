@@ -13,9 +13,11 @@ use std::path::Path;
 
 pub use arch::Arch;
 pub use costs::{
-    Aarch64Model, BroadcastModel, Costs, KernelCosts, RarModel, Riscv64Model, Simulation, Smt, Tags, Tlb, VmModel,
+    Aarch64Model, BroadcastModel, Costs, KernelCosts, LineModel, LinuxModel, RarModel, Riscv64Model, Simulation, Smt,
+    Tags, Tlb, VmModel,
 };
 pub use file::ModelError;
+pub use linux::{KERNEL_CHANGES, KernelChange, release};
 pub use provenance::{Parameter, Provenance, Range, Unit};
 pub use topology::{Distance, Numbering, Topology};
 
@@ -29,6 +31,7 @@ mod build;
 mod costs;
 mod file;
 mod hypervisor;
+mod linux;
 mod provenance;
 mod topology;
 mod write;
@@ -166,7 +169,24 @@ const OPTIONAL_TABLES: &[Table] = &[
         texts: &[],
         numbers: VmModel::FIELDS,
     },
+    Table {
+        name: "lines",
+        texts: &[],
+        numbers: LineModel::FIELDS,
+    },
+    Table {
+        name: "linux",
+        texts: &[],
+        numbers: LinuxModel::FIELDS,
+    },
 ];
+
+/// Tables that every machine has: a file without one has that of [`DEFAULTS_FILE`].
+const DEFAULTED: [&str; 2] = ["lines", "linux"];
+const DEFAULTS_FILE: (&str, &str) = (
+    "machines/defaults.toml",
+    include_str!("../../../../machines/defaults.toml"),
+);
 
 /// The table of machines with remote actions.
 const RAR: &str = "rar";
@@ -200,6 +220,10 @@ pub struct Model {
     pub rar: Option<RarModel>,
     /// The hypervisor under the kernel, where the machine is a virtual one.
     pub vm: Option<VmModel>,
+    /// How contended lines go round.
+    pub lines: LineModel,
+    /// Which Linux the kernel stands for.
+    pub linux: LinuxModel,
     /// Properties of the simulation.
     pub simulation: Simulation,
     /// The file that the model was read from, as named in errors.
@@ -290,7 +314,13 @@ impl Model {
     /// The first error, as `file:line: dotted path: what is expected`: not TOML, an unknown or missing field, a number
     /// out of bounds, a unit or a provenance missing or given twice, or numbers that contradict each other.
     pub fn parse(text: &str, file_label: &str) -> Result<Model, ModelError> {
-        let document = file::read(text, file_label, TABLES, OPTIONAL_TABLES)?;
+        let mut document = file::read(text, file_label, TABLES, OPTIONAL_TABLES)?;
+        let (file, text) = DEFAULTS_FILE;
+        let defaults = file::read(text, file, &[], OPTIONAL_TABLES)?.parameters;
+        let given = |table| document.parameters.iter().any(|parameter| parameter.table() == table);
+        let missing = DEFAULTED.map(|table| (table, !given(table)));
+        let is_missing = |parameter: &Parameter| missing.contains(&(parameter.table(), true));
+        document.parameters.extend(defaults.into_iter().filter(is_missing));
         Model::build(document.texts, document.parameters, file_label)
     }
 

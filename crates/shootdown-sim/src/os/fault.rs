@@ -3,7 +3,6 @@
 use super::System;
 use super::category::{self, Category};
 use super::entries::entry_key;
-use super::lock::Access as LockAccess;
 use super::process::{PAGE, Process};
 use crate::hw::{Access, Entry, Isa, Privilege};
 use crate::machine;
@@ -50,18 +49,18 @@ impl<const W: usize> System<W> {
         if !process.files.borrow().is_empty() && self.file_fault(process, va, access) {
             return;
         }
-        self.lock(process, LockAccess::Shared);
+        let held = self.lock_region(process, va, self.settings.region_faults);
         let table = self.table_for(process, va);
         let now = self.glance(table, va);
         if now.has(Entry::USER | Entry::WRITE) {
             // Another thread handled it first; or the tables already allowed it, and a stricter translation was left in
             // the TLB. The processor dropped it with the fault.
-            return self.unlock(process, LockAccess::Shared);
+            return self.unlock_region(process, held);
         }
         let zero = self.hw.borrow().zero_page();
         if access == Access::Write && now.is_present() && now.frame() != zero {
             self.copy_on_write(process, va, table, None);
-            return self.unlock(process, LockAccess::Shared);
+            return self.unlock_region(process, held);
         }
         let fresh = (access == Access::Write).then(|| {
             machine::charge(self.costs.page_alloc + self.costs.page_zero);
@@ -95,7 +94,7 @@ impl<const W: usize> System<W> {
             Some(frame) => self.free(frame),
             None => {}
         }
-        self.unlock(process, LockAccess::Shared);
+        self.unlock_region(process, held);
     }
 
     /// Break before make for an entry that is already clear: another CPU may have cleared it without having flushed

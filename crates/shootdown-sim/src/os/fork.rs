@@ -18,8 +18,9 @@ impl<const W: usize> System<W> {
 
     fn fork_within(&self, parent: &Process<W>) -> Rc<Process<W>> {
         self.lock(parent, LockAccess::Exclusive);
+        let changing = self.change_all_regions(parent);
         let child = self.process(self.next_number(), parent.table_locks.len() as u64 * TABLE_SPAN);
-        child.take_regions_of(parent);
+        child.take_regions_of(self, parent);
         let mut protected = false;
         for span in 0..parent.table_locks.len() as u64 {
             let base = USER_BASE + span * TABLE_SPAN;
@@ -35,6 +36,7 @@ impl<const W: usize> System<W> {
         if protected {
             self.flush_space(parent);
         }
+        changing.end();
         self.unlock(parent, LockAccess::Exclusive);
         child
     }
@@ -74,6 +76,7 @@ impl<const W: usize> System<W> {
 
     fn move_page(&self, process: &Process<W>, from: u64, to: u64) {
         self.lock(process, LockAccess::Exclusive);
+        let changing = self.change_all_regions(process);
         let source = self.hw.borrow().table_at(process.root, from, 1);
         if let Some(source) = source {
             let target = self.table_for(process, to);
@@ -92,6 +95,7 @@ impl<const W: usize> System<W> {
                 self.free_table(table);
             }
         }
+        changing.end();
         self.unlock(process, LockAccess::Exclusive);
     }
 }

@@ -4,8 +4,8 @@
 //! mapping gets a copy; the first write to a page of a shared mapping faults, so that the file system is notified.
 
 use super::System;
-use super::lock::Access as LockAccess;
 use super::process::{FileRegion, PAGE, Process};
+use super::region_lock::RegionLock;
 use super::share::File;
 use crate::hw::{Access, Entry, table_index};
 use crate::machine;
@@ -33,13 +33,14 @@ pub enum Mapping {
 impl<const W: usize> System<W> {
     /// `mmap` of a file from its first page.
     pub fn map_file(&self, process: &Process<W>, va: u64, bytes: u64, file: &Rc<File>, mapping: Mapping) {
-        self.map(process, va, bytes);
+        self.map_region(process, va, bytes, &[]);
         process.files.borrow_mut().push(FileRegion {
             start: va,
             end: va + bytes,
             file: file.clone(),
             shared: mapping != Mapping::Private,
             notify_flushes: mapping == Mapping::Shared { notify_flushes: true },
+            lock: RegionLock::new(self.machine()),
         });
     }
 
@@ -52,13 +53,13 @@ impl<const W: usize> System<W> {
             };
             region.clone()
         };
-        self.lock(process, LockAccess::Shared);
+        let held = self.lock_region(process, va, self.settings.region_faults);
         match access {
             Access::Read => self.map_around(process, &region, va),
             Access::Write if region.shared => self.write_shared(process, &region, va),
             Access::Write => self.write_private(process, &region, va),
         }
-        self.unlock(process, LockAccess::Shared);
+        self.unlock_region(process, held);
         true
     }
 
@@ -68,10 +69,11 @@ impl<const W: usize> System<W> {
         let first = (va & !(FAULT_AROUND * PAGE - 1)).max(region.start);
         let end = (first + FAULT_AROUND * PAGE).min(region.end);
         process.table_locks[process.table_index(va)].with(false, || {
+            machine::charge(self.costs.around_page * ((end - first) / PAGE));
             for page in (first..end).step_by(PAGE as usize) {
                 let index = table_index(page, 1);
                 if !self.entry(process, page, table, index).is_present() {
-                    let frame = region.file.frame((page - region.start) / PAGE);
+                    let frame = region.file.frame(self, (page - region.start) / PAGE);
                     self.finish_break(process, page);
                     self.get_frame(frame);
                     machine::charge(self.costs.map_entry);
@@ -90,7 +92,7 @@ impl<const W: usize> System<W> {
             if old.is_present() && old.has(Entry::WRITE) {
                 return;
             }
-            let frame = region.file.frame((va - region.start) / PAGE);
+            let frame = region.file.frame(self, (va - region.start) / PAGE);
             if !old.is_present() {
                 self.finish_break(process, va);
                 self.get_frame(frame);
@@ -107,7 +109,7 @@ impl<const W: usize> System<W> {
     /// A copy takes the cached page's place.
     fn write_private(&self, process: &Process<W>, region: &FileRegion, va: u64) {
         let table = self.table_for(process, va);
-        let cached = region.file.frame((va - region.start) / PAGE);
+        let cached = region.file.frame(self, (va - region.start) / PAGE);
         self.copy_on_write(process, va, table, Some(cached));
     }
 

@@ -31,6 +31,7 @@ mod process;
 mod protect;
 mod quarantine;
 mod reclaim;
+mod region_lock;
 mod regions;
 mod remote;
 mod rwsem;
@@ -85,6 +86,8 @@ pub struct OsCosts {
     pub munmap: u64,
     pub lru_add: u64,
     pub lru_hold: u64,
+    pub around_page: u64,
+    pub idle_exit: u64,
     pub user_access: u64,
     pub sleep: u64,
     pub wake: u64,
@@ -101,6 +104,12 @@ pub struct OsSettings {
     pub lru_drain: bool,
     /// Invalidation is perfect and free: the design `ideal`.
     pub ideal: bool,
+    /// Faults take the lock of their region in place of the address-space lock.
+    pub region_faults: bool,
+    /// `madvise` does so too.
+    pub region_drops: bool,
+    /// LRU locks: one for each socket, or one for all; 0 is one.
+    pub lru_locks: usize,
 }
 
 /// Pages that a CPU collects before it takes the LRU lock: Linux's `PAGEVEC_SIZE` of 15.
@@ -175,7 +184,8 @@ pub struct System<const W: usize> {
     pub preemption: Rc<Preemption>,
     /// The scheduler of threads, if there are more than one on each CPU.
     scheduler: OnceCell<Rc<Scheduler<W>>>,
-    lru: SpinLock,
+    /// Of each socket, or of the machine.
+    lru: Vec<SpinLock>,
     lru_batches: Vec<Cell<u32>>,
     spin_nodes: Rc<[Shared<SimWord>]>,
     /// Table pages that are unlinked and flushed, and wait for the end of walks; in the order of their grace periods.
@@ -248,7 +258,9 @@ impl<const W: usize> System<W> {
             spare: RefCell::default(),
             spare_spaces: RefCell::default(),
             scheduler: OnceCell::new(),
-            lru: SpinLock::new(machine, spin_nodes.clone(), preemption.clone()),
+            lru: (0..settings.lru_locks.max(1))
+                .map(|_| SpinLock::new(machine, spin_nodes.clone(), preemption.clone()))
+                .collect(),
             preemption: preemption.clone(),
             lru_batches: vec![Cell::new(0); cpus],
             spin_nodes,
@@ -264,12 +276,16 @@ impl<const W: usize> System<W> {
         if let Some(barrier) = isa::barrier(&hw) {
             machine.set_barrier_hook(barrier);
         }
+        let idle_exit = system.costs.idle_exit;
         let interrupt_entry_exit = machine.interrupt_entry_exit();
         let stacks = stacks::Stacks::new(cpus);
         let handle = move || {
             on_interrupt.borrow().iter().for_each(|first| first());
             let begun = machine::now();
             let outer = category::enter(Category::FlushTarget);
+            if outer == Category::Idle as u8 {
+                machine::charge(idle_exit);
+            }
             {
                 let mut hw = handled.borrow_mut();
                 hw.exception_taken(machine::cpu(), machine::now());
@@ -467,7 +483,8 @@ impl<const W: usize> System<W> {
     /// One section under the LRU lock, interrupts off.
     fn lru_section(&self) {
         let outer = category::enter(Category::Lru);
-        self.lru.with(true, || machine::charge(self.costs.lru_hold));
+        let node = machine::socket() % self.lru.len();
+        self.lru[node].with(true, || machine::charge(self.costs.lru_hold));
         category::leave(outer);
     }
 }

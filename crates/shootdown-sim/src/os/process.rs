@@ -6,6 +6,7 @@
 use super::System;
 use super::category::{self, Category};
 use super::lock::{Access as LockAccess, SpinLock};
+use super::region_lock::RegionLock;
 use super::rwsem::{SleepCosts, SleepLock};
 use super::share::File;
 use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
@@ -31,6 +32,7 @@ pub(super) struct FileRegion {
     pub(super) shared: bool,
     /// The page is flushed when a write fault makes a write-protected entry writable.
     pub(super) notify_flushes: bool,
+    pub(super) lock: RegionLock,
 }
 
 impl FileRegion {
@@ -55,6 +57,8 @@ pub struct Process<const W: usize> {
     pub(super) table_users: RefCell<Vec<u32>>,
     /// Counts unmaps in progress in the process, as Linux does with `mm->tlb_flush_pending`.
     pub(super) unmapping: Shared<SimWord>,
+    /// Lock of the anonymous regions.
+    anonymous: RegionLock,
     /// Regions that are backed by files.
     pub(super) files: RefCell<Vec<FileRegion>>,
     /// Its pending deferred unmaps.
@@ -70,6 +74,7 @@ pub(super) struct Memory {
     pub(super) table_locks: Rc<[SpinLock]>,
     table_lines: LineId,
     unmapping: Shared<SimWord>,
+    anonymous: RegionLock,
 }
 
 impl<const W: usize> Process<W> {
@@ -85,6 +90,7 @@ impl<const W: usize> Process<W> {
             table_locks,
             table_lines,
             unmapping,
+            anonymous,
         } = system.spare_memory(tables).unwrap_or_else(|| Memory {
             lock: Rc::new(SleepLock::new(
                 system.machine(),
@@ -105,6 +111,7 @@ impl<const W: usize> Process<W> {
                 .collect(),
             table_lines: system.allocate_lines(tables * 64),
             unmapping: system.allocate(SimWord::new(0)),
+            anonymous: RegionLock::new(system.machine()),
         });
         Process {
             space,
@@ -115,6 +122,7 @@ impl<const W: usize> Process<W> {
             table_lines,
             table_users: RefCell::new(vec![0; tables]),
             unmapping,
+            anonymous,
             files: RefCell::default(),
             quarantined: Rc::default(),
             resident: Cell::new(0),
@@ -128,12 +136,29 @@ impl<const W: usize> Process<W> {
             table_locks: self.table_locks.clone(),
             table_lines: self.table_lines,
             unmapping: self.unmapping.clone(),
+            anonymous: self.anonymous.clone(),
         }
     }
 
+    /// The lock of the region at `va`.
+    pub(super) fn region_lock(&self, va: u64) -> RegionLock {
+        let files = self.files.borrow();
+        let file = files.iter().find(|region| region.covers(va));
+        file.map_or_else(|| self.anonymous.clone(), |region| region.lock.clone())
+    }
+
+    /// The locks of all regions.
+    pub(super) fn region_locks(&self) -> Vec<RegionLock> {
+        let files = self.files.borrow();
+        let of_files = files.iter().map(|region| region.lock.clone());
+        of_files.chain([self.anonymous.clone()]).collect()
+    }
+
     /// As a forked process begins.
-    pub(super) fn take_regions_of(&self, parent: &Process<W>) {
+    pub(super) fn take_regions_of(&self, system: &System<W>, parent: &Process<W>) {
         *self.files.borrow_mut() = parent.files.borrow().clone();
+        let own = |region: &mut FileRegion| region.lock = RegionLock::new(system.machine());
+        self.files.borrow_mut().iter_mut().for_each(own);
         *self.table_users.borrow_mut() = parent.table_users.borrow().clone();
         self.resident.set(parent.resident.get());
     }

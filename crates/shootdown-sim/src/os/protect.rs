@@ -32,6 +32,7 @@ impl<const W: usize> System<W> {
 
     fn change_protection_within(&self, process: &Process<W>, va: u64, pages: u64, writable: bool, flushes: bool) {
         self.lock(process, LockAccess::Exclusive);
+        let changing = self.change_regions(process, &[va]);
         let end = va + pages * PAGE;
         let (mut next, mut changed) = (va, false);
         while next < end {
@@ -62,6 +63,7 @@ impl<const W: usize> System<W> {
         if changed && flushes {
             self.flush(process, Range::pages(va, end, Stride::Size4K));
         }
+        changing.end();
         self.unlock(process, LockAccess::Exclusive);
     }
 }

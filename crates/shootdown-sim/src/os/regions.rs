@@ -7,6 +7,7 @@
 use super::System;
 use super::lock::Access as LockAccess;
 use super::process::{PAGE, Process, TABLE_SPAN, USER_BASE};
+use super::region_lock::Changing;
 use shootdown::{Free, Range, Stride, Word};
 
 impl<const W: usize> System<W> {
@@ -23,7 +24,8 @@ impl<const W: usize> System<W> {
     }
 
     fn drop_ranges_within(&self, process: &Process<W>, ranges: &[(u64, u64)]) {
-        self.lock(process, LockAccess::Shared);
+        let va = ranges.first().map_or(0, |&(va, _)| va);
+        let held = self.lock_region(process, va, self.settings.region_drops);
         if self.settings.lru_drain {
             self.lru_drain();
         }
@@ -31,7 +33,7 @@ impl<const W: usize> System<W> {
         let (frames, cleared) = self.clear_ranges(process, ranges);
         let range = hull(ranges);
         if cleared && self.unlocks_early() {
-            self.flush_unlocking(process, range, frames, || self.unlock(process, LockAccess::Shared));
+            self.flush_unlocking(process, range, frames, || self.unlock_region(process, held));
             process.unmapping.fetch_add_full(u64::MAX);
             return;
         }
@@ -44,17 +46,24 @@ impl<const W: usize> System<W> {
         }
         frames.into_iter().for_each(|frame| self.free(frame));
         process.unmapping.fetch_add_full(u64::MAX);
-        self.unlock(process, LockAccess::Shared);
+        self.unlock_region(process, held);
     }
 
     /// `mmap` of an anonymous private region.
     pub fn map(&self, process: &Process<W>, va: u64, bytes: u64) {
+        self.map_region(process, va, bytes, &[va]);
+    }
+
+    /// Maps a region next to, and merged with, those at `merged`.
+    pub(super) fn map_region(&self, process: &Process<W>, va: u64, bytes: u64, merged: &[u64]) {
         self.system_call(process, self.costs.syscall + self.costs.mmap, || {
             self.lock(process, LockAccess::Exclusive);
+            let changing = self.change_regions(process, merged);
             self.settle_quarantine(process, va..va + bytes);
             for table in process.table_index(va)..=process.table_index(va + bytes - 1) {
                 process.table_users.borrow_mut()[table] += 1;
             }
+            changing.end();
             self.unlock(process, LockAccess::Exclusive);
         });
     }
@@ -78,6 +87,7 @@ impl<const W: usize> System<W> {
 
     fn unmap_within(&self, process: &Process<W>, regions: &[u64], bytes: u64) {
         self.lock(process, LockAccess::Exclusive);
+        let mut changing = Some(self.change_regions(process, regions));
         let unused: Vec<_> = regions
             .iter()
             .flat_map(|&va| self.tables_left_unused(process, va, bytes))
@@ -91,6 +101,7 @@ impl<const W: usize> System<W> {
             LockAccess::Exclusive
         };
         if access == LockAccess::Shared {
+            changing.take().into_iter().for_each(Changing::end);
             process.lock.downgrade();
         }
         process.unmapping.fetch_add_full(1);
@@ -106,9 +117,13 @@ impl<const W: usize> System<W> {
         } else if cleared && may_defer {
             self.flush_later(process, range, frames);
             process.unmapping.fetch_add_full(u64::MAX);
+            changing.into_iter().for_each(Changing::end);
             return self.unlock(process, access);
         } else if cleared && self.unlocks_early() {
-            self.flush_unlocking(process, range, frames, || self.unlock(process, access));
+            self.flush_unlocking(process, range, frames, || {
+                changing.into_iter().for_each(Changing::end);
+                self.unlock(process, access);
+            });
             process.unmapping.fetch_add_full(u64::MAX);
             return;
         } else if cleared || self.another_unmaps(process) {
@@ -116,6 +131,7 @@ impl<const W: usize> System<W> {
         }
         frames.into_iter().for_each(|frame| self.free(frame));
         process.unmapping.fetch_add_full(u64::MAX);
+        changing.into_iter().for_each(Changing::end);
         self.unlock(process, access);
     }
 

@@ -54,10 +54,10 @@ const NO_SPINNING: u64 = 2;
 /// One iteration of a polling loop: PAUSE and two loads, cycles.
 const POLL: u64 = 60;
 
-/// The words that every user writes, on one line.
+/// The words that every user writes. Linux places them on two lines in an address space (commit 2e3025434a6b).
 struct Words {
-    count: SimWord,
-    owner: SimWord,
+    count: Shared<SimWord>,
+    owner: Shared<SimWord>,
 }
 
 /// A waiter.
@@ -93,7 +93,7 @@ pub struct SleepCosts {
 
 /// The lock.
 pub struct SleepLock {
-    words: Shared<Words>,
+    words: Words,
     /// Guards the queue of sleepers.
     queue_lock: SpinLock,
     /// Writers queue here to spin.
@@ -119,10 +119,10 @@ impl SleepLock {
         preemption: Rc<Preemption>,
     ) -> Self {
         SleepLock {
-            words: machine.alloc(Words {
-                count: SimWord::new(0),
-                owner: SimWord::new(0),
-            }),
+            words: Words {
+                count: machine.alloc(SimWord::new(0)),
+                owner: machine.alloc(SimWord::new(0)),
+            },
             granted: nodes.iter().map(|_| machine.alloc(SimWord::new(0))).collect(),
             queue_lock: SpinLock::new(machine, nodes.clone(), preemption.clone()),
             spinners: SpinLock::new(machine, nodes, preemption),

@@ -5,6 +5,7 @@
 
 use super::System;
 use crate::machine::{self, LineId};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -24,33 +25,38 @@ struct Shared {
 /// A file whose pages are all in the page cache.
 #[derive(Debug)]
 pub struct File {
-    frames: Vec<u32>,
+    /// The frames of the pages that were looked for.
+    frames: RefCell<HashMap<u64, u32>>,
+    /// Lines of their reference counts.
+    lines: LineId,
 }
+
+/// Lines of reference counts of a file; pages so far apart share one.
+const COUNT_LINES: u64 = 1 << 10;
 
 impl File {
     /// The frame that caches page `index`.
-    pub(super) fn frame(&self, index: u64) -> u32 {
-        self.frames[index as usize]
+    pub(super) fn frame<const W: usize>(&self, system: &System<W>, index: u64) -> u32 {
+        let mut frames = self.frames.borrow_mut();
+        *frames.entry(index).or_insert_with(|| {
+            let frame = system.hw.borrow_mut().alloc_data();
+            let shared = Shared {
+                beyond_first: 0,
+                cache: Some(self.lines.offset((index % COUNT_LINES) as usize)),
+            };
+            system.sharing.borrow_mut().frames.insert(frame, shared);
+            frame
+        })
     }
 }
 
 impl<const W: usize> System<W> {
     /// A file of `pages` pages, all cached. Each page's reference count has a cache line of its own, as its
-    /// `struct page` has in Linux.
+    /// `struct page` has in Linux, but that pages far apart share one.
     pub fn file(&self, pages: u64) -> Rc<File> {
-        let lines = self.allocate_lines(pages as usize);
-        let mut sharing = self.sharing.borrow_mut();
-        let frames = (0..pages).map(|page| {
-            let frame = self.hw.borrow_mut().alloc_data();
-            let shared = Shared {
-                beyond_first: 0,
-                cache: Some(lines.offset(page as usize)),
-            };
-            sharing.frames.insert(frame, shared);
-            frame
-        });
         Rc::new(File {
-            frames: frames.collect(),
+            frames: RefCell::default(),
+            lines: self.allocate_lines(pages.min(COUNT_LINES) as usize),
         })
     }
 

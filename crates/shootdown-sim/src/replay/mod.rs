@@ -20,9 +20,9 @@ use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
 pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
-use crate::os::{Diary, EngineCounts, OsSettings, System};
+use crate::os::{Diary, EngineCounts, System};
 use crate::result::{Latency, latencies};
-use crate::setup::{hardware_config, hook_costs, host, machine_config, os_costs, process_bytes};
+use crate::setup::{hardware_config, hook_costs, host, machine_config, os_costs, os_settings, process_bytes};
 use crate::shares::time_shares;
 use crate::timeline::{TimelineEvent, recorded};
 use cpu::{Cpu, Shared, Tally};
@@ -221,10 +221,7 @@ fn replay_sized<const W: usize>(
         hook_costs(model, &design),
         design,
         os_costs(model),
-        OsSettings {
-            lru_drain: false,
-            ideal: entry.ideal,
-        },
+        os_settings(model, false, entry.ideal),
     );
     if let Some(host) = host(model) {
         system.run_on_host(host);

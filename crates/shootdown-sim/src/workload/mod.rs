@@ -284,7 +284,7 @@ impl Workload {
             Workload::Gup => gup::bytes(threads, parameters),
             Workload::TlbFlush2 => tlb_flush2::bytes(threads, parameters),
             Workload::TlbFlush1 | Workload::TlbFlush3 => {
-                threads.div_ceil(self.processes(threads, parameters)) as u64 * tlb_flush2::REGION
+                threads.div_ceil(self.processes(threads, parameters)) as u64 * tlb_flush_file::REGION
             }
             Workload::Build => build::BYTES,
             Workload::Reclaim => reclaim::bytes(parameters),

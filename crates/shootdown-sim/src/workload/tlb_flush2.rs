@@ -62,20 +62,20 @@ pub(super) fn bytes(threads: usize, parameters: &Parameters) -> u64 {
 }
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
-    run_on(thread, |base| thread.system.map(&thread.process, base, REGION));
+    run_on(thread, REGION, |base| thread.system.map(&thread.process, base, REGION));
 }
 
-/// The loop, on the region that `map` maps at the given address.
-pub(super) fn run_on<const W: usize>(thread: &Thread<W>, map: impl Fn(u64)) {
+/// The loop, on the region of `region` bytes that `map` maps at the given address.
+pub(super) fn run_on<const W: usize>(thread: &Thread<W>, region: u64, map: impl Fn(u64)) {
     let (system, process) = (&*thread.system, &*thread.process);
     // Threads are spread over the processes in turn.
-    let base = USER_BASE + (thread.index / thread.processes.len()) as u64 * REGION;
+    let base = USER_BASE + (thread.index / thread.processes.len()) as u64 * region;
     let pages_per_call = thread.parameters.count(&PAGES_PER_CALL);
     let pages_per_flush = pages_per_call * thread.parameters.count(&CALLS_PER_FLUSH);
-    let mut page = machine::random_below(REGION / PAGE);
+    let mut page = machine::random_below(region / PAGE);
     map(base);
     while !machine::stop_requested() {
-        let end = (page + pages_per_flush).min(REGION / PAGE);
+        let end = (page + pages_per_flush).min(region / PAGE);
         let touch = |access| (page..end).for_each(|page| system.touch(process, base + page * PAGE, access));
         touch(Access::Write);
         let calls: Vec<_> = (page..end)
@@ -86,9 +86,9 @@ pub(super) fn run_on<const W: usize>(thread: &Thread<W>, map: impl Fn(u64)) {
         touch(Access::Read);
         thread.count(end - page);
         page = end;
-        if page == REGION / PAGE {
+        if page == region / PAGE {
             page = 0;
-            system.unmap(process, base, REGION);
+            system.unmap(process, base, region);
             map(base);
         }
     }

@@ -1,4 +1,5 @@
-//! `tlb_flush1` and `tlb_flush3`: the loop of `tlb_flush2` on 1 MiB of a file of each thread's own, mapped privately or
+//! `tlb_flush1` and `tlb_flush3`: the loop of `tlb_flush2` on 128 MiB of a file of each thread's own (the published
+//! programs' size: no two threads share a page table, and each maps anew only once in 32,768 loops), mapped privately or
 //! shared; the file is in the page cache, so that nothing is read from a disk.
 //!
 //! Measured (E10): 1.9 interrupts per loop with two threads, where anonymous memory takes 0.99. The second one is
@@ -30,6 +31,9 @@ const NOTIFY_FLUSHES: Parameter = Parameter {
     about: "1: the write that makes a page dirty flushes the write-protected entry; 0: a spurious fault is enough",
 };
 
+/// Bytes of one thread's region.
+pub(super) const REGION: u64 = 128 << 20;
+
 /// Threads of each process of `tlb_flush1`, and of `tlb_flush3`.
 const PRIVATE_THREADS: Parameter = Parameter {
     path: "workload.tlb_flush1.process_threads",
@@ -59,10 +63,8 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>, shared: bool) {
         true => Mapping::Shared { notify_flushes },
         false => Mapping::Private,
     };
-    let file = thread.system.file(tlb_flush2::REGION / PAGE);
-    tlb_flush2::run_on(thread, |base| {
-        thread
-            .system
-            .map_file(&thread.process, base, tlb_flush2::REGION, &file, mapping);
+    let file = thread.system.file(REGION / PAGE);
+    tlb_flush2::run_on(thread, REGION, |base| {
+        thread.system.map_file(&thread.process, base, REGION, &file, mapping);
     });
 }

@@ -94,8 +94,8 @@ impl Runs {
 /// The key that identifies the run of a row.
 fn key(row: &Published) -> String {
     format!(
-        "{} {} {:?} {} {} {} {:?}",
-        row.workload, row.machine, row.set, row.design, row.threads, row.lru_drain, row.virtual_ms
+        "{} {} {:?} {:?} {} {} {} {:?}",
+        row.workload, row.machine, row.kernel, row.set, row.design, row.threads, row.lru_drain, row.virtual_ms
     )
 }
 

@@ -20,7 +20,7 @@ fn a_clean_comparison_names_its_designs_and_how_much_was_checked() {
     assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16"]);
     assert_eq!(
         verdict.fitted.as_deref(),
-        Some("published: used for fitting: ipi at 1, ipi at 16, broadcast at 16; the others are predictions")
+        Some("published: used for fitting: ipi at 1, broadcast at 16; the others are predictions")
     );
 }
 

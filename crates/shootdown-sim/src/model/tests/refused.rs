@@ -133,7 +133,7 @@ fn unknown_and_missing_entries_are_named_with_the_remedy() {
     assert_eq!(
         complaint("[smt]", "[htt]"),
         "htt: unknown table; expected one of [machine], [topology], [costs], [kernel], [smt], [tlb], [tags], \
-         [broadcast], [simulation], [aarch64], [riscv64], [rar], [vm]"
+         [broadcast], [simulation], [aarch64], [riscv64], [rar], [vm], [lines], [linux]"
     );
     // A missing field is reported at the header of its table.
     let (text, _) = edited("invlpg =", "");

@@ -1,0 +1,124 @@
+//! Lines that several CPUs want at the same time, and loads that a processor has on their way together.
+//!
+//! A pairwise latency does not say how fast a contended line goes round. Three things make it faster than that, and all
+//! three are properties of the processor: a CPU that has just gained a line can use it again until the next request
+//! reaches it; requests from one cluster are answered within the cluster before the line leaves it; and loads of
+//! different lines overlap.
+
+use super::cpu::{Cpu, Miss};
+use super::lines::{Line, LineHasher, distance_of};
+use super::record::Core;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+/// Requests of one cluster that are served one after the other.
+#[derive(Debug, Clone, Copy)]
+struct Batch {
+    /// Place of the CPU that began it.
+    place: u64,
+    /// When the first is served, ticks.
+    start: u64,
+    /// When the last has been served, ticks.
+    end: u64,
+}
+
+/// The batches that wait for each busy line, in the order in which they are served. Looked up, never iterated.
+#[derive(Default)]
+pub(crate) struct Queues(RefCell<HashMap<u32, Vec<Batch>, BuildHasherDefault<LineHasher>>>);
+
+/// Bits of a place that say the core, and again the cluster.
+const PLACE_BITS: usize = 16;
+
+impl Cpu {
+    /// Whether it gained `id` so recently that nobody has taken it away yet.
+    #[inline]
+    pub(crate) fn holds(&self, id: u32) -> bool {
+        let (line, until) = self.held.get();
+        line == id && self.clock.get() < until
+    }
+
+    /// It has gained `id` at its clock, and keeps it for `ticks` whoever asks.
+    #[inline]
+    pub(crate) fn hold(&self, id: u32, ticks: u64) {
+        if ticks > 0 {
+            self.held.set((id, self.clock.get() + ticks));
+        }
+    }
+}
+
+impl Core {
+    /// Queues a request of `cpu` for line `id` at `now`, which takes `cost` ticks from the line's last owner and then
+    /// keeps the line busy for `extra`. Returns when it is served, and what the transfer takes in that place.
+    #[inline]
+    pub(crate) fn queue_for(&self, cpu: &Cpu, id: u32, now: u64, cost: u64, extra: u64) -> (u64, u64) {
+        let line = self.lines.get(id);
+        let busy = line.busy.get();
+        if busy <= now {
+            line.busy.set(now + cost + extra);
+            return (now, cost);
+        }
+        if self.costs.line_batches == 0 {
+            let cost = self.contended(cost);
+            line.busy.set(busy + cost + extra);
+            return (busy, cost);
+        }
+        self.queue_behind_others(cpu, id, now, cost, extra)
+    }
+
+    /// What a transfer takes that takes `cost` between two CPUs, when others queue for the line too.
+    #[inline]
+    fn contended(&self, cost: u64) -> u64 {
+        (cost * self.costs.line_contended) >> 8
+    }
+
+    #[inline(never)]
+    fn queue_behind_others(&self, cpu: &Cpu, id: u32, now: u64, cost: u64, extra: u64) -> (u64, u64) {
+        let busy = &self.lines.get(id).busy;
+        let place = self.place(cpu.name);
+        let mut queues = self.lines.queues.0.borrow_mut();
+        let queue = queues.entry(id).or_default();
+        queue.retain(|batch| batch.end > now);
+        let level = self.costs.line_batches;
+        let near = |batch: &Batch| (batch.place ^ place) >> (PLACE_BITS * level) == 0;
+        let within = self.contended(cost.min(self.costs.transfer[level.min(3)]));
+        if let Some(at) = queue.iter().position(|batch| near(batch) && batch.start > now) {
+            // It goes in with those of its cluster; what comes later, comes later by that.
+            let start = queue[at].end;
+            queue[at].end += within + extra;
+            for later in &mut queue[at + 1..] {
+                later.start += within + extra;
+                later.end += within + extra;
+            }
+            busy.set(busy.get() + within + extra);
+            return (start, within);
+        }
+        let cost = match queue.last() {
+            Some(last) if near(last) => within,
+            Some(last) => self.contended(self.costs.transfer[distance_of(last.place ^ place) & 3]),
+            None => self.contended(cost),
+        };
+        let start = busy.get();
+        let end = start + cost + extra;
+        busy.set(end);
+        queue.push(Batch { place, start, end });
+        (start, cost)
+    }
+
+    /// Waits for a load of `line`, which takes `cost` ticks. A load that follows another one closely was issued while
+    /// that one waited, unless something in between keeps loads in order.
+    #[inline]
+    pub(crate) fn load_overlapping(&self, cpu: &Cpu, line: &Line, cost: u64) {
+        let (now, last) = (cpu.clock.get(), cpu.miss.get());
+        let between = now.saturating_sub(last.arrived);
+        let overlaps = last.arrived != 0 && between < self.costs.load_window && last.together < self.costs.prefetches;
+        let issued = if overlaps { last.issued + between } else { now };
+        let arrived = now.max(issued.max(line.busy.get()) + cpu.scaled(cost));
+        cpu.clock.set(arrived);
+        cpu.miss.set(Miss {
+            issued,
+            arrived,
+            together: if overlaps { last.together + 1 } else { 1 },
+        });
+    }
+}

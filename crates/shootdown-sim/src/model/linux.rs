@@ -1,0 +1,101 @@
+//! Releases of Linux: what each changed of what the simulated kernel does.
+//!
+//! Owns the list, with the commit of each change. A release is a name for values of `linux.*`, nothing more.
+
+/// A change of Linux that the simulated kernel follows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KernelChange {
+    /// First release that has it.
+    pub since: (u32, u32),
+    /// The number of the model that it is.
+    pub path: &'static str,
+    /// Its value before, and from then on.
+    pub values: (f64, f64),
+    /// The commit.
+    pub commit: &'static str,
+}
+
+/// All that are known, oldest first. What a kernel does for each dropped page to its LRU batch (`lru_drain`), and whether
+/// it trims CPU sets (the design `ipi-trim`), is said by each published row itself:
+/// - `lru_add_drain` left `zap_page_range_single` with "mm: remove unnecessary calls to lru_add_drain" (2025, 6.14 or
+///   6.15: not confirmed);
+/// - CPUs stay in the set of a space until they are found to be gone since 6.13, 209954cbc7d0; once a second at most
+///   since 6db2526c1d69 (6.13).
+///
+/// The LRU lock is one for each node and memory group since 5.11 (6168d0da2b47). All simulated processes are in one group,
+/// for which that is the lock of the node. What accounting to a group costs is part of `kernel.page_alloc` and
+/// `kernel.page_free`.
+pub const KERNEL_CHANGES: [KernelChange; 3] = [
+    KernelChange {
+        since: (4, 8),
+        path: "linux.node_lru",
+        values: (0.0, 1.0),
+        commit: "a52633d8e9c3, mm, vmscan: move lru_lock to the node",
+    },
+    KernelChange {
+        since: (6, 4),
+        path: "linux.region_faults",
+        values: (0.0, 1.0),
+        commit: "0bff0aaea03e, x86/mm: try VMA lock-based page fault handling first",
+    },
+    KernelChange {
+        since: (6, 17),
+        path: "linux.region_drops",
+        values: (0.0, 1.0),
+        commit: "a6fde7add78d, mm: use per_vma lock for MADV_DONTNEED (release and number not confirmed)",
+    },
+];
+
+/// The numbers of a model as release `text`, as in `6.4`, has them.
+///
+/// # Errors
+/// What was expected, when that is no release.
+pub fn release(text: &str) -> Result<Vec<(&'static str, f64)>, String> {
+    let parsed = text
+        .split_once('.')
+        .and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?)));
+    let Some(release) = parsed else {
+        return Err("expected a release of Linux, for example 6.4".into());
+    };
+    let value = |change: &KernelChange| match release >= change.since {
+        true => change.values.1,
+        false => change.values.0,
+    };
+    Ok(KERNEL_CHANGES
+        .iter()
+        .map(|change| (change.path, value(change)))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+
+    #[test]
+    fn a_release_has_the_changes_up_to_it() {
+        assert_eq!(
+            release("6.4").unwrap(),
+            [
+                ("linux.node_lru", 1.0),
+                ("linux.region_faults", 1.0),
+                ("linux.region_drops", 0.0)
+            ]
+        );
+        let before = release("5.17").unwrap();
+        assert_eq!(
+            before[1],
+            ("linux.region_faults", 0.0),
+            "5.17 is older than 6.4, not newer than 5.4 only"
+        );
+        assert!(release("6").is_err() && release("six.4").is_err());
+    }
+
+    #[test]
+    fn every_change_is_a_number_of_a_model() {
+        let model = Model::find("milan-72").unwrap();
+        for change in KERNEL_CHANGES {
+            model.with(change.path, change.values.0).unwrap();
+        }
+    }
+}
