@@ -182,7 +182,20 @@ fn a_replay_says_first_what_the_recording_can_tell() {
     ] {
         assert!(limits.contains(line), "{line} in {limits}");
     }
-    assert!(!go.contains("DOES NOT TELL DESIGNS APART"));
-    assert!(text("cc_make_j2.txt.gz").contains("DOES NOT TELL DESIGNS APART"));
+    assert!(
+        !go.contains("DOES NOT TELL DESIGNS APART") && !go.contains("CPU time lost over"),
+        "{go}"
+    );
+    let apart = replay(&[&recording("go_gc.txt.gz"), "--designs", "ipi,adaptive"]);
+    let apart = String::from_utf8(apart.stdout).unwrap();
+    assert!(
+        apart.contains("CPU time lost over that under ipi: adaptive 0."),
+        "{apart}"
+    );
+    let make = text("cc_make_j2.txt.gz");
+    assert!(
+        make.contains("DOES NOT TELL DESIGNS APART") && !make.contains("CPU time lost over"),
+        "{make}"
+    );
     assert!(go.contains("Interrupts by thread that is interrupted") && go.contains("gcload-"));
 }

@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown_sim::run::{RunResult, RunSpec};
 
+use super::interval;
 use super::kernel_counts::KernelCounts;
+use super::ratios::{self, Point};
 use super::summary::{Comparison, doubt_in_words, p99, relative_error, shootdown};
 use crate::print::json::{is_none, pretty};
 use crate::published;
@@ -17,6 +19,9 @@ pub(crate) struct Document<'a> {
     command: Option<String>,
     /// One element for each workload, design, number of threads and seed.
     runs: Vec<Run<'a>>,
+    /// Rates over those of `ipi`, or of the first design. Absent of recordings, of real runs, and without a second design.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratios: Vec<Point>,
     /// Unfinished runs after Ctrl-C; absent when all ended.
     #[serde(skip_serializing_if = "is_none")]
     missing_runs: usize,
@@ -49,6 +54,9 @@ pub(crate) struct Run<'a> {
     pub(crate) shootdown_p99_ns: Option<f64>,
     /// Half the 95 % confidence interval of `ops_per_s`, as a share of it.
     pub(crate) half_width: Option<f64>,
+    /// Ends of the 90 % interval of `ops_per_s`: where the rate of the real machine lies, by what is assumed of it and by
+    /// errors on published rows. Null of recordings, of real runs, and where `doubt` is not.
+    pub(crate) interval_90: Option<[f64; 2]>,
     /// Why `ops_per_s` is not meaningful, or null.
     pub(crate) doubt: Option<&'static str>,
     /// Interrupts sent per operation, one for each target.
@@ -109,6 +117,7 @@ impl<'a> Run<'a> {
             shootdown_p50_ns: shootdown.map(|latency| latency.p50_ns),
             shootdown_p99_ns: shootdown.map(p99),
             half_width: result.and_then(|result| result.half_width),
+            interval_90: result.and_then(|result| interval::of_run(spec, result)),
             doubt: result.and_then(RunResult::doubt).map(doubt_in_words),
             ipis_per_op: number(|result| result.ipis_per_op),
             interrupts_per_op: number(|result| result.interrupts_per_op),
@@ -177,6 +186,7 @@ pub fn render(comparison: &Comparison) -> String {
     pretty(&Document {
         command: Some(comparison.plan.command()),
         runs,
+        ratios: ratios::of_rates(comparison),
         missing_runs: comparison.missing,
     })
 }
@@ -186,6 +196,7 @@ pub(crate) fn document(runs: Vec<Run>) -> String {
     pretty(&Document {
         command: None,
         runs,
+        ratios: Vec::new(),
         missing_runs: 0,
     })
 }
@@ -196,7 +207,7 @@ mod tests {
     use crate::runs::fake;
 
     /// The contract. Programs rely on it: a change breaks them.
-    const KEYS: [&str; 24] = [
+    const KEYS: [&str; 25] = [
         "workload",
         "target",
         "design",
@@ -209,6 +220,7 @@ mod tests {
         "shootdown_p50_ns",
         "shootdown_p99_ns",
         "half_width",
+        "interval_90",
         "doubt",
         "ipis_per_op",
         "interrupts_per_op",

@@ -2,6 +2,7 @@
 
 pub mod distinct;
 pub mod fallback;
+pub mod interval;
 pub mod json;
 pub mod kernel_counts;
 pub mod ratios;

@@ -1,6 +1,10 @@
 //! Which design is ahead and by how much: ratios between designs, by rate or by time, of those that can be separated.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::distinct::{self, FEW};
+use super::interval::{self, Figure, Interval, Place};
 use super::summary::{Comparison, Row, p99};
 use crate::args::Metric;
 use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
@@ -19,6 +23,8 @@ struct Measure {
     is_rate: bool,
     /// Whether it is CPU time of a recording, whose spread over runs is known.
     has_spread: bool,
+    /// The 90 % interval of a ratio, where there is one.
+    interval: fn(Place, Place) -> Option<Interval>,
 }
 
 const RATE: Measure = Measure {
@@ -26,18 +32,21 @@ const RATE: Measure = Measure {
     of: |row| Some(row.ops_per_s),
     is_rate: true,
     has_spread: false,
+    interval: |own, other| Some(interval::of_ratio(own, other)),
 };
 const TIME: Measure = Measure {
     name: "time per operation, ",
     of: |row| Some(1.0 / row.ops_per_s),
     is_rate: false,
     has_spread: false,
+    interval: |own, other| Some(interval::of_ratio(own, other).inverse()),
 };
 const SHOOTDOWN_P99: Measure = Measure {
     name: "shootdown p99, ",
     of: |row| row.shootdown().map(p99),
     is_rate: false,
     has_spread: false,
+    interval: |_, _| None,
 };
 /// For a recording: too few shootdowns give no ratio.
 const CPU_TIME: Measure = Measure {
@@ -48,6 +57,7 @@ const CPU_TIME: Measure = Measure {
     },
     is_rate: false,
     has_spread: true,
+    interval: |own, other| Some(interval::of_flush_ratio(own, other)),
 };
 
 /// The figures of the comparison: rate, or the times in the table.
@@ -61,17 +71,30 @@ fn measures(comparison: &Comparison) -> Vec<Measure> {
     }
 }
 
-/// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others, a
-/// sentence each.
-pub fn sentences(comparison: &Comparison) -> Vec<String> {
+/// What the brackets after a ratio are.
+const BRACKETS: &str = "[low, high]: 90 % interval, by what is assumed of the machine and by errors on published rows";
+
+/// The designs that promise something, and the one that they are compared with: `ipi`, else the first.
+fn compared(comparison: &Comparison) -> Option<(Vec<&'static str>, &'static str)> {
     let real = comparison.plan.designs.iter().map(|design| design.name);
     let real: Vec<&str> = real
         .filter(|&name| name != CONTROL_DESIGN && name != IDEAL_DESIGN)
         .collect();
-    let Some(&baseline) = real.iter().find(|&&name| name == "ipi").or(real.first()) else {
+    let baseline = real
+        .iter()
+        .copied()
+        .find(|&name| name == "ipi")
+        .or(real.first().copied())?;
+    Some((real, baseline))
+}
+
+/// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others, a
+/// sentence each.
+pub fn sentences(comparison: &Comparison) -> Vec<String> {
+    let Some((real, baseline)) = compared(comparison) else {
         return Vec::new();
     };
-    let mut sentences = Vec::new();
+    let (mut sentences, mut bracketed) = (Vec::new(), false);
     for measure in measures(comparison) {
         for &design in real.iter().filter(|&&design| design != baseline) {
             let others: Vec<&str> = real.iter().copied().filter(|&other| other != design).collect();
@@ -86,15 +109,101 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
             };
             let points = by_threads(comparison, design, &against, &measure);
             if !points.is_empty() {
+                bracketed |= points.iter().any(|point| point.interval.is_some());
+                let points: Vec<String> = points
+                    .iter()
+                    .enumerate()
+                    .map(|(index, point)| point.words(index))
+                    .collect();
                 sentences.push(format!("{}{design} vs {name}: {}", measure.name, points.join(", ")));
             }
         }
     }
+    sentences.extend(bracketed.then(|| BRACKETS.to_string()));
+    sentences.extend(unfitted(comparison).filter(|_| bracketed));
     sentences
 }
 
+/// What is said of a machine on which nothing was fitted: what its rates are.
+fn unfitted(comparison: &Comparison) -> Option<String> {
+    let machine = &comparison.plan.target.machine.name;
+    (Figure::rate_on(machine) == Figure::OtherRate)
+        .then(|| format!("no rate of {machine} was fitted: rates follow from published costs alone, so go by ratios"))
+}
+
+/// Rates of each real design over those of the baseline.
+pub fn of_rates(comparison: &Comparison) -> Vec<Point> {
+    let Some((real, baseline)) = compared(comparison) else {
+        return Vec::new();
+    };
+    if comparison.plan.workload.recording.is_some() {
+        return Vec::new();
+    }
+    let designs = real.into_iter().filter(|&design| design != baseline);
+    designs
+        .flat_map(|design| by_threads(comparison, design, &[baseline], &RATE))
+        .collect()
+}
+
+/// A figure of one design over that of another.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Point {
+    /// Name of the design.
+    pub design: String,
+    /// Name of the design that it is over.
+    pub over: String,
+    /// Number of threads.
+    pub threads: usize,
+    /// The figure of the one over that of the other.
+    pub ratio: f64,
+    /// Ends of its 90 % interval. Null where it has none.
+    #[serde(rename = "interval_90")]
+    pub interval: Option<[f64; 2]>,
+    /// Whether runs tell the two apart.
+    #[serde(skip)]
+    differ: bool,
+}
+
+impl Point {
+    /// Of CPU time in invalidation, `own` under the design of one place and `best` under that of another.
+    pub fn of_flushes((own, at): (f64, Place), (other, over): (f64, Place)) -> Option<Self> {
+        let ratio = own / other;
+        (ratio.is_finite() && ratio > 0.0).then(|| Point {
+            design: at.design.to_string(),
+            over: over.design.to_string(),
+            threads: at.threads,
+            ratio,
+            interval: Some(interval::of_flush_ratio(at, over).around(ratio)),
+            differ: true,
+        })
+    }
+
+    /// The ratio and its interval, as in `1.83x [1.58, 2.11]`.
+    pub fn shown(&self) -> String {
+        let interval = self
+            .interval
+            .map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
+        format!("{}{interval}", number::ratio(self.ratio))
+    }
+
+    /// As in a sentence, at this place of a list.
+    fn words(&self, index: usize) -> String {
+        let unit = match (index, self.threads) {
+            (0, 1) => " thread",
+            (0, _) => " threads",
+            _ => "",
+        };
+        let within = if self.differ {
+            ""
+        } else {
+            " (within the spread of runs)"
+        };
+        format!("{} at {}{unit}{within}", self.shown(), self.threads)
+    }
+}
+
 /// A figure of `design` over the best of `against`, at each thread count where both are known.
-fn by_threads(comparison: &Comparison, design: &str, against: &[&str], measure: &Measure) -> Vec<String> {
+fn by_threads(comparison: &Comparison, design: &str, against: &[&str], measure: &Measure) -> Vec<Point> {
     let points = comparison.plan.threads.iter().filter_map(|&threads| {
         let measured = |design| {
             let row = comparison.row(design, threads).filter(|row| row.doubt.is_none())?;
@@ -107,20 +216,28 @@ fn by_threads(comparison: &Comparison, design: &str, against: &[&str], measure: 
             false => best,
         })?;
         let ratio = own / best;
-        (ratio.is_finite() && ratio > 0.0).then_some((
+        let interval = (measure.interval)(place(comparison, row), place(comparison, other));
+        (ratio.is_finite() && ratio > 0.0).then(|| Point {
+            design: row.design.to_string(),
+            over: other.design.to_string(),
             threads,
             ratio,
-            !measure.has_spread || distinct::differ(row, other),
-        ))
-    });
-    let points = points.enumerate().map(|(index, (threads, ratio, differ))| {
-        let unit = match (index, threads) {
-            (0, 1) => " thread",
-            (0, _) => " threads",
-            _ => "",
-        };
-        let within = if differ { "" } else { " (within the spread of runs)" };
-        format!("{} at {threads}{unit}{within}", number::ratio(ratio))
+            interval: interval.map(|interval| interval.around(ratio)),
+            differ: !measure.has_spread || distinct::differ(row, other),
+        })
     });
     points.collect()
+}
+
+/// Where a row stands in the table of intervals.
+pub fn place<'a>(comparison: &'a Comparison, row: &'a Row) -> Place<'a> {
+    let plan = &comparison.plan;
+    let follower = plan.followers.iter().find(|(threads, _)| *threads == row.threads);
+    Place {
+        machine: follower.map_or(&plan.target.machine, |(_, target)| &target.machine),
+        workload: &plan.workload.name,
+        design: row.design,
+        threads: row.threads,
+        lru_drain: plan.lru_drain,
+    }
 }

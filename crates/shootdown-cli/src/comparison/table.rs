@@ -2,8 +2,8 @@
 
 use shootdown_sim::run::Latency;
 
-use super::fallback;
 use super::summary::{Comparison, Row, p99};
+use super::{fallback, interval, ratios};
 use crate::args::Metric;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid, Tables, mark};
@@ -95,6 +95,20 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
             ),
             Box::new(|row| doubtful(row, number::rate(row.ops_per_s))),
         ));
+        if comparison.plan.workload.recording.is_none() {
+            columns.push((
+                Column::number(
+                    format!("likely {operation}s/s"),
+                    "where the rate of the real machine lies, 90 %: by what is assumed of it and errors on published rows",
+                )
+                .optional(6),
+                Box::new(|row| {
+                    let interval = interval::of_rate(ratios::place(comparison, row));
+                    let ends = interval.around(row.ops_per_s).map(number::rate).join(" to ");
+                    if row.doubt.is_some() { UNKNOWN.to_string() } else { ends }
+                }),
+            ));
+        }
         if any(|row| row.published.is_some()) {
             columns.push((
                 Column::number(
@@ -334,7 +348,7 @@ mod tests {
         let grid = super::comparison(&Comparison::new(comparison.plan, outcomes, None, 1.0));
         assert_eq!(
             grid.groups[0][1],
-            ["", "ipi", "failed", "644k", "–", "–", "–", "–", "–", "–", "–", "–"]
+            ["", "ipi", "failed", "–", "644k", "–", "–", "–", "–", "–", "–", "–", "–"]
         );
     }
 
@@ -350,7 +364,7 @@ mod tests {
                 .collect::<Vec<_>>()
                 .join(" | ")
         };
-        let (rate, time) = ("loops/s", "time per loop | flush p50 | flush p99");
+        let (rate, time) = ("loops/s | likely loops/s", "time per loop | flush p50 | flush p99");
         let counts = "IPIs per loop | taken per loop | flush CPU";
         assert_eq!(headings(None), format!("threads | design | {rate} | {time} | {counts}"));
         assert_eq!(

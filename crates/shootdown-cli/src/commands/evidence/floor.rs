@@ -147,6 +147,7 @@ mod tests {
         let line = |(published, simulated)| Line {
             published,
             simulated: Some(simulated),
+            interval: None,
             interpolated: None,
         };
         rows.into_iter().zip(simulated).map(line).collect()

@@ -3,6 +3,7 @@
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
+use super::coverage::Coverage;
 use super::floor::Below;
 use super::text::errors;
 use super::{Line, distinct};
@@ -38,6 +39,8 @@ struct Document<'a> {
     rows: Vec<Row<'a>>,
     /// One element for each machine.
     machines: Vec<Machine<'a>>,
+    /// How the 90 % intervals do on rows that nothing was fitted on; null where no such row has one.
+    intervals: Option<Coverage>,
     /// Statements about the curves. Null when a run for them failed, and with `--rows`.
     shape: Option<Vec<Shape>>,
     /// Rows whose published rate the design `ideal` does not reach; none in a sound model.
@@ -83,6 +86,9 @@ struct Row<'a> {
     simulated: Option<f64>,
     /// `simulated` against `published`: (simulated - published) / published.
     relative_error: Option<f64>,
+    /// Ends of the 90 % interval around `simulated`: where the true number lies, by what is assumed of the machine and by
+    /// errors on published rows. Null where there is none.
+    interval_90: Option<[f64; 2]>,
     /// The prediction of interpolation between fitted rows.
     interpolated: Option<f64>,
     /// Why the row was not run, or null.
@@ -146,10 +152,10 @@ pub fn schema() -> Schema {
 }
 
 pub(super) fn render(findings: Findings) -> String {
-    let run = findings
-        .lines
-        .iter()
-        .map(|line| row(&line.published, line.simulated, line.interpolated, None));
+    let run = findings.lines.iter().map(|line| Row {
+        interval_90: line.ends(),
+        ..row(&line.published, line.simulated, line.interpolated, None)
+    });
     let left = findings
         .left
         .iter()
@@ -166,6 +172,7 @@ pub(super) fn render(findings: Findings) -> String {
         command: findings.command,
         rows: run.chain(left).collect(),
         machines: machines(findings.lines),
+        intervals: Coverage::of_all(findings.lines),
         shape: statements,
         floor: findings.floor,
         stale: findings.stale,
@@ -194,6 +201,7 @@ fn row(published: &Published, simulated: Option<f64>, interpolated: Option<f64>,
         fitted: published.fitted,
         simulated,
         relative_error: simulated.map(|number| relative_error(number, published.value)),
+        interval_90: None,
         interpolated,
         not_run,
         source: &published.source,

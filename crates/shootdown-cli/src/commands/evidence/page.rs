@@ -296,6 +296,7 @@ mod tests {
         });
         let lines = rows.into_iter().map(|published| Line {
             simulated: Some(published.value * 1.1),
+            interval: None,
             interpolated: Some(published.value * 3.0),
             published,
         });
@@ -310,6 +311,7 @@ mod tests {
             .map(|published| Line {
                 published,
                 simulated: Some(1.5),
+                interval: None,
                 interpolated: None,
             })
             .collect()

@@ -6,6 +6,7 @@ use shootdown_sim::run::{Latency, RunResult, RunSpec};
 
 use super::Line;
 use crate::commands::evidence::interpolate;
+use crate::comparison::interval::{self, Figure, Interval, Place};
 use crate::failure::Failure;
 use crate::print::number::median;
 use crate::published::{Metric, Published};
@@ -84,10 +85,47 @@ impl Runs {
         all(row) && row.reference().is_none_or(|over| all(&over))
     }
 
+    /// Where a row's run stands in the table of intervals.
+    fn place<'a>(&'a self, row: &'a Published) -> Option<Place<'a>> {
+        let spec = self.specs.get(*self.first.get(&key(row))?)?;
+        Some(Place {
+            machine: &spec.machine,
+            workload: &spec.workload,
+            design: &row.design,
+            threads: row.threads,
+            lru_drain: row.lru_drain,
+        })
+    }
+
+    /// The 90 % interval of what is simulated for `row`.
+    fn interval(&self, row: &Published) -> Option<Interval> {
+        let own = self.place(row)?;
+        let ratio = || {
+            let over = row.reference()?;
+            Some(interval::of_ratio(own, self.place(&over)?))
+        };
+        match row.metric {
+            Metric::OpsPerS => Some(interval::of_rate(own)),
+            Metric::NsPerOp | Metric::Seconds => Some(interval::of_rate(own).inverse()),
+            Metric::RateRatio => ratio(),
+            Metric::TimeRatio => ratio().map(Interval::inverse),
+            _ => Some(interval::of_count()),
+        }
+    }
+
     /// The outcomes of the runs of `row`, by seed; empty for a row that the plan was not made for.
     fn of<'a, T>(&self, row: &Published, outcomes: &'a [T]) -> &'a [T] {
         let range = |&first: &usize| outcomes.get(first..first + self.runs);
         self.first.get(&key(row)).and_then(range).unwrap_or_default()
+    }
+}
+
+/// What a row is, as far as its interval depends on it.
+pub(super) fn figure(row: &Published) -> Figure {
+    match row.metric {
+        Metric::OpsPerS | Metric::NsPerOp | Metric::Seconds => Figure::rate_on(&row.machine),
+        Metric::RateRatio | Metric::TimeRatio => Figure::Ratio,
+        _ => Figure::Count,
     }
 }
 
@@ -114,6 +152,7 @@ pub(super) fn lines(rows: &[Published], plan: &Runs, outcomes: &[Outcome]) -> Ve
             Line {
                 published: row.clone(),
                 simulated: (!numbers.is_empty()).then(|| median(numbers)),
+                interval: plan.interval(row),
                 interpolated: interpolate::predict(rows, row),
             }
         })

@@ -1,6 +1,6 @@
 //! The tables of the evidence for the terminal, and the errors under them.
 
-use super::{Line, distinct, shown};
+use super::{Line, coverage, distinct, shown};
 use crate::comparison::summary::relative_error;
 use crate::print::number::{self, UNKNOWN, median};
 use crate::print::table::{Column, Grid, Tables};
@@ -70,6 +70,7 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
             text.push_str(&summary("interpolation", interpolated, &held_out));
         }
     }
+    text.push_str(&coverage::text(lines));
     if lines.iter().any(|line| line.interpolated.is_some()) {
         text.push_str(
             "interpolation: log(rate) linear in log(threads) through each design's fitted rows, constant through one\n",
@@ -146,6 +147,16 @@ pub(super) fn grid(lines: &[&Line]) -> Grid {
         Column::number(ERROR, "simulated against published"),
         Box::new(|line| error(line.simulated, line)),
     ));
+    if any(|line| line.interval.is_some()) {
+        columns.push((
+            Column::number(
+                "90 % interval",
+                "where the true number lies with 90 % probability, by the numbers assumed and the errors found",
+            )
+            .optional(1),
+            Box::new(interval),
+        ));
+    }
     if any(|line| line.published.fitted) {
         let fitted = |line: &Line| if line.published.fitted { "fitted" } else { "" }.to_string();
         columns.push((
@@ -162,11 +173,11 @@ pub(super) fn grid(lines: &[&Line]) -> Grid {
             line.interpolated.map_or(UNKNOWN.to_string(), shown)
         };
         columns.push((
-            Column::number("interpolated", "what interpolation through the fitted rows predicts").optional(2),
+            Column::number("interpolated", "what interpolation through the fitted rows predicts").optional(3),
             Box::new(interpolated),
         ));
         columns.push((
-            Column::number("interpolation error", "interpolated against published").optional(1),
+            Column::number("interpolation error", "interpolated against published").optional(2),
             Box::new(|line| error(line.interpolated, line)),
         ));
     }
@@ -190,6 +201,21 @@ pub(super) fn grid(lines: &[&Line]) -> Grid {
         grid = grid.note(format!("  {}: {}", mark(index), set.join(" ")));
     }
     grid
+}
+
+/// The ends of a line's interval, with a mark where the published number is outside.
+fn interval(line: &Line) -> String {
+    let Some([low, high]) = line.ends() else {
+        return UNKNOWN.to_string();
+    };
+    let shown = |number| shown(line.published.metric, number);
+    let mark = if line.is_within() == Some(false) { " missed" } else { "" };
+    let suffixes = [" int.", " idle", " flush", " p50", " p99"];
+    let bare = |text: String| {
+        let bare = suffixes.iter().find_map(|suffix| text.strip_suffix(suffix));
+        bare.unwrap_or(&text).to_string()
+    };
+    format!("[{}, {}]{mark}", bare(shown(low)), bare(shown(high)))
 }
 
 /// The settings that differ in some of the rows, each combination once.

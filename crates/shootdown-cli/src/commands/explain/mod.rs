@@ -17,6 +17,7 @@ use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
 
 use crate::args::{DECISIONS, ExplainArgs};
 use crate::catalog;
+use crate::comparison::interval;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
@@ -145,8 +146,12 @@ fn share(part: f64, whole: f64) -> f64 {
 fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decisions_told: usize) -> Vec<String> {
     let Explanation { diary, counts, .. } = explanation;
     let operation = catalog::operation(&spec.workload);
+    let likely = interval::of_run(spec, result).map_or(String::new(), |ends| {
+        let [low, high] = ends.map(number::rate);
+        format!(" [{low}, {high}: 90 % interval]")
+    });
     let mut told = vec![format!(
-        "{} {operation}s/s; {} interrupts per {operation}; {} of CPU time in invalidation; {} stale translations in {} checked accesses.",
+        "{} {operation}s/s{likely}; {} interrupts per {operation}; {} of CPU time in invalidation; {} stale translations in {} checked accesses.",
         number::rate(result.ops_per_s),
         number::per_operation(result.ipis_per_op),
         number::percent(result.flush_share),

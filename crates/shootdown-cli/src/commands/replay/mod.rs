@@ -24,6 +24,7 @@ use shootdown_trace::{Coverage, Metadata};
 
 use crate::args::ReplayArgs;
 use crate::catalog;
+use crate::comparison::ratios::Point;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
@@ -75,6 +76,8 @@ struct Document<'a> {
     coverage: &'a Coverage,
     /// One element for each design.
     designs: &'a [Row],
+    /// CPU time lost over that under `ipi`, or under the first design that loses some. Empty where nothing is lost.
+    ratios: &'a [Point],
     /// The recorded kernel's handling of the requests, beside the replay's prediction. Empty where program or machine
     /// is not as recorded.
     predictions: &'a [Prediction],
@@ -220,6 +223,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         };
         page::render(&view)
     };
+    let ratios = words::ratios(&rows, &target.machine);
     let recorded = &recording.recorded;
     let text = if args.json {
         json::pretty(&Document {
@@ -244,6 +248,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             metadata: &recording.metadata,
             coverage: &recording.coverage,
             designs: &rows,
+            ratios: &ratios,
             predictions: &predictions,
             fits: &fits,
             victims: victims::lines(&recording.victims),
@@ -261,7 +266,13 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }
         text.pop();
         let verdict = words::verdict(&found).words;
-        for note in notes(&recording, !predictions.is_empty()).iter().chain([&verdict]) {
+        let apart = indistinct(&rows).is_none();
+        let told = words::told(&ratios).filter(|_| apart);
+        for note in told
+            .iter()
+            .chain(&notes(&recording, !predictions.is_empty()))
+            .chain([&verdict])
+        {
             text.push_str(note);
             text.push('\n');
         }

@@ -1,9 +1,12 @@
 //! A replay as tables, for the terminal and for the page.
 
+use shootdown_sim::model::Model;
 use shootdown_trace::program::Recorded;
 
 use super::row::{Prediction, Row, Tail};
-use crate::catalog::CONTROL_DESIGN;
+use crate::catalog::{self, CONTROL_DESIGN};
+use crate::comparison::interval::Place;
+use crate::comparison::ratios::Point;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid};
 
@@ -116,6 +119,44 @@ pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> Grid {
         Column::number("slowdown", "how much longer than recorded the program takes"),
     ];
     Grid::new(columns, vec![vec![known.to_vec()], rows.collect()])
+}
+
+/// CPU time lost under each design over that under `ipi`, or under the first that loses some.
+pub fn ratios(rows: &[Row], machine: &Model) -> Vec<Point> {
+    let lost = |row: &Row| row.requester_time_ns + row.victim_time_ns;
+    let some = |row: &&Row| lost(row) > 0.0;
+    let Some(base) = rows.iter().find(|row| row.design == "ipi").or(rows.iter().find(some)) else {
+        return Vec::new();
+    };
+    let place = |row| (lost(row), place(row, machine));
+    let others = rows.iter().filter(|row| row.design != base.design);
+    others
+        .filter_map(|row| Point::of_flushes(place(row), place(base)))
+        .collect()
+}
+
+/// Where a row stands in the table of intervals.
+fn place<'a>(row: &'a Row, machine: &'a Model) -> Place<'a> {
+    Place {
+        machine,
+        workload: catalog::FLAGSHIP_WORKLOAD,
+        design: &row.design,
+        threads: machine.topology.cpus(),
+        lru_drain: false,
+    }
+}
+
+/// Ratios in a sentence.
+pub fn told(points: &[Point]) -> Option<String> {
+    let over = &points.first()?.over;
+    let each: Vec<String> = points
+        .iter()
+        .map(|point| format!("{} {}", point.design, point.shown()))
+        .collect();
+    Some(format!(
+        "CPU time lost over that under {over}: {} (in brackets: 90 % interval)",
+        each.join(", ")
+    ))
 }
 
 /// Tails of latencies, and interrupts at CPUs that did not run the space.

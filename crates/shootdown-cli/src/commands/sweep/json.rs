@@ -31,7 +31,7 @@ impl Serialize for Results {
 }
 
 /// Columns that every sweep has, with descriptions.
-const COLUMNS: [(&str, &str); 24] = [
+const COLUMNS: [(&str, &str); 26] = [
     (results::SWEEP, "Identity of the sweep: the same in all its shards."),
     (results::POINT, "Number of the run in the whole sweep, from 0."),
     (results::POINTS, "Runs of the whole sweep."),
@@ -47,6 +47,11 @@ const COLUMNS: [(&str, &str); 24] = [
         "ops_per_s",
         "Operations per second of virtual time, all threads together.",
     ),
+    (
+        "interval_90_low",
+        "Lower end of the 90 % interval of `ops_per_s` on the real machine. Null of recordings.",
+    ),
+    ("interval_90_high", "Its upper end."),
     (
         "half_width",
         "Half the 95 % confidence interval of `ops_per_s`, as a share of it.",

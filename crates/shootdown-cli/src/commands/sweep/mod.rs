@@ -20,12 +20,14 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use crate::args::{Shard, SweepArgs};
+use crate::comparison::interval;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
 use crate::runs::queue::{self, Outcome, Runner};
 use journal::{Finished, Identity, Journal};
 use results::{Format, Results, Value};
+use shootdown_sim::run::RunSpec;
 use space::{Point, Space};
 use summary::Summary;
 
@@ -108,7 +110,7 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
     let state = Mutex::new((journal, &mut finished));
     let done = |index: usize, outcome: Outcome| {
         let point = left[index];
-        let cells = row(&outcome);
+        let cells = row(space.spec(&space.points[point]).ok().as_ref(), &outcome);
         let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Runs continue without a journal: their results are printed in any case.
         if let Some(Err(why)) = state.0.as_mut().map(|journal| journal.append(point, &cells)) {
@@ -261,9 +263,9 @@ fn key(space: &Space, identity: &Identity, index: usize) -> Vec<(String, Value)>
 }
 
 /// The result cells.
-fn row(outcome: &Outcome) -> Vec<(String, Value)> {
+fn row(spec: Option<&RunSpec>, outcome: &Outcome) -> Vec<(String, Value)> {
     match outcome {
-        Ok(result) => results::cells(result),
+        Ok(result) => results::cells(result, spec.and_then(|spec| interval::of_run(spec, result))),
         Err(reason) => vec![(results::ERROR.to_string(), Value::Text(reason.clone()))],
     }
 }

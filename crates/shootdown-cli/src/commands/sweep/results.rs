@@ -120,14 +120,20 @@ pub fn kind(column: &str) -> Kind {
     }
 }
 
-/// The figures of a run by column: everything but a histogram's buckets.
-pub fn cells(result: &RunResult) -> Vec<(String, Value)> {
+/// The figures of a run by column: everything but a histogram's buckets. The 90 % interval is that of its rate.
+pub fn cells(result: &RunResult, interval: Option<[f64; 2]>) -> Vec<(String, Value)> {
     let count = |name: &str, count: u64| (name.to_string(), Value::Count(count));
     let number = |name: &str, number: f64| (name.to_string(), Value::Number(number));
+    let end = |name: &str, end: usize| {
+        let value = interval.map_or(Value::Null, |ends| Value::Number(ends[end]));
+        (name.to_string(), value)
+    };
     let mut cells = vec![
         count("ops", result.ops),
         number("virtual_ns", result.virtual_ns),
         number("ops_per_s", result.ops_per_s),
+        end("interval_90_low", 0),
+        end("interval_90_high", 1),
         (
             "half_width".to_string(),
             result.half_width.map_or(Value::Null, Value::Number),
@@ -388,6 +394,7 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::interval;
     use crate::runs::fake;
 
     fn sample() -> Results {
@@ -400,7 +407,8 @@ mod tests {
                     ("design".to_string(), Value::Text(spec.design.clone())),
                     ("seed".to_string(), Value::Count(u64::MAX)),
                 ];
-                row.extend(cells(&fake::result(spec)));
+                let result = fake::result(spec);
+                row.extend(cells(&result, interval::of_run(spec, &result)));
                 row
             })
             .collect();
@@ -441,7 +449,9 @@ mod tests {
     #[test]
     fn every_figure_is_a_column_of_its_kind() {
         let plan = fake::plan(&["ipi"], &[4]);
-        for (name, value) in cells(&fake::result(&plan.specs()[0])) {
+        let spec = &plan.specs()[0];
+        let result = fake::result(spec);
+        for (name, value) in cells(&result, interval::of_run(spec, &result)) {
             let expected = match value {
                 Value::Null => continue,
                 Value::Count(_) => Kind::Count,

@@ -1,5 +1,31 @@
 use super::*;
 use crate::runs::fake;
+use crate::runs::target::Target;
+
+/// A sentence of ratios without its intervals, and their ends.
+fn without_ends(sentence: &str) -> (String, Vec<f64>) {
+    let (mut bare, mut ends) = (Vec::new(), Vec::new());
+    for word in sentence.split(' ') {
+        let number = word.trim_matches(['[', ']', ',']).parse::<f64>();
+        match number {
+            Ok(end) if word.starts_with('[') || word.contains(']') => {
+                ends.push(end);
+            }
+            _ => bare.push(word),
+        }
+    }
+    (bare.join(" "), ends)
+}
+
+#[test]
+fn a_machine_without_a_fitted_row_says_to_go_by_ratios() {
+    let mut plan = fake::plan(&["ipi", "adaptive"], &[4]);
+    let said = |plan| Verdict::new(&fake::comparison(plan)).ratios.join("\n");
+    assert!(!said(plan.clone()).contains("go by ratios"));
+    plan.target = Target::new("sapphire-224", None, &[]).unwrap();
+    let ratios = said(plan);
+    assert!(ratios.contains("no rate of sapphire-224 was fitted"), "{ratios}");
+}
 
 #[test]
 fn a_clean_comparison_names_its_designs_and_how_much_was_checked() {
@@ -17,7 +43,14 @@ fn a_clean_comparison_names_its_designs_and_how_much_was_checked() {
         Some("control: `none` on tlb_shared caught after 17 accesses")
     );
     assert_eq!(verdict.control_story.len(), 3);
-    assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16"]);
+    let [ratios, brackets] = verdict.ratios.as_slice() else {
+        panic!("{:?}", verdict.ratios)
+    };
+    let (sentence, ends) = without_ends(ratios);
+    assert_eq!(sentence, "broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16");
+    assert!(ends[0] < 1.11 && ends[1] > 1.11, "{ends:?}");
+    assert!(ends[2] < 1.82 && ends[3] > 1.82, "{ends:?}");
+    assert!(brackets.starts_with("[low, high]: 90 % interval"), "{brackets}");
     assert_eq!(
         verdict.fitted.as_deref(),
         Some("published: used for fitting: ipi at 1, broadcast at 16; the others are predictions")
@@ -27,11 +60,9 @@ fn a_clean_comparison_names_its_designs_and_how_much_was_checked() {
 #[test]
 fn adaptive_is_held_against_the_best_of_the_others() {
     let verdict = Verdict::new(&fake::comparison(fake::plan(&["ipi", "broadcast", "adaptive"], &[4])));
-    assert_eq!(verdict.ratios.len(), 2);
-    assert!(
-        verdict.ratios[1].starts_with("adaptive vs the best of ipi, broadcast: 1.05x at 4 threads"),
-        "{verdict:?}"
-    );
+    assert_eq!(verdict.ratios.len(), 3);
+    let (sentence, _) = without_ends(&verdict.ratios[1]);
+    assert_eq!(sentence, "adaptive vs the best of ipi, broadcast: 1.05x at 4 threads");
 }
 
 #[test]
@@ -69,7 +100,8 @@ fn a_failed_run_is_shouted_with_its_reason_and_left_out_of_the_ratios() {
         "{text}"
     );
     assert!(text.contains("and 15 more lines"), "{text}");
-    assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread"]);
+    let (sentence, _) = without_ends(&verdict.ratios[0]);
+    assert_eq!(sentence, "broadcast vs ipi: 1.11x at 1 thread");
 }
 
 #[test]

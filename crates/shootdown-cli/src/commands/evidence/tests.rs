@@ -1,0 +1,294 @@
+use super::runs::measured;
+use super::*;
+use crate::args::RunArgs;
+use crate::published;
+use crate::runs::fake::{self, Fake};
+use crate::runs::queue::Outcome;
+use shootdown_sim::run::RunResult;
+
+fn outcome(rate: f64) -> Outcome {
+    let specs = fake::plan(&["ipi"], &[1]).specs();
+    Ok(RunResult {
+        ops_per_s: rate,
+        ..fake::result(&specs[0])
+    })
+}
+
+/// The rates of milan-72.
+fn of_milan() -> Vec<Published> {
+    let rows = published::rows().into_iter();
+    rows.filter(|row| row.machine == "milan-72" && row.metric == Metric::OpsPerS)
+        .collect()
+}
+
+/// Lines of a simulator that is `factor` off on every row.
+fn off_by(factor: f64) -> Vec<Line> {
+    let rows = of_milan();
+    let outcomes: Vec<Outcome> = rows.iter().map(|row| outcome(row.value * factor)).collect();
+    lines(&rows, &plan(&rows, 1), &outcomes)
+}
+
+fn plan(rows: &[Published], runs: u64) -> Runs {
+    let settings = Settings {
+        seed: 5,
+        runs,
+        jobs: 1,
+        virtual_ms: None,
+    };
+    Runs::new(rows.iter(), &settings).unwrap()
+}
+
+#[test]
+fn errors_are_taken_on_held_out_rows_only() {
+    let mut lines = off_by(1.1);
+    lines
+        .iter_mut()
+        .filter(|line| line.published.fitted)
+        .for_each(|line| line.simulated = line.simulated.map(|rate| rate * 50.0));
+    let text = text(&lines, &[], &[], &[], 1);
+    assert!(
+        text.contains("milan-72: used for fitting: 3 rows; on 9 others, absolute error:"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  model          worst   10.0%, median   10.0%\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn rows_outside_their_intervals_are_marked_and_counted() {
+    let near = text(&off_by(1.1), &[], &[], &[], 1);
+    assert!(
+        near.contains("90 % intervals: 9 of 9 rows that were not fitted lie within (100.0%)"),
+        "{near}"
+    );
+    assert!(!near.contains("later tables"), "{near}");
+    let far = off_by(3.0);
+    let text = text(&far, &[], &[], &[], 1);
+    assert!(text.contains("90 % intervals: 0 of 9 rows"), "{text}");
+    let ends = far[0].ends().unwrap();
+    assert!(
+        ends[0] < far[0].simulated.unwrap() && ends[1] > far[0].simulated.unwrap(),
+        "{ends:?}"
+    );
+}
+
+#[test]
+fn the_interpolation_stands_beside_with_its_own_errors() {
+    let text = text(&off_by(1.0), &[], &[], &[], 1);
+    // broadcast at 1 thread: constant 1368 against 304.
+    assert!(text.contains("interpolation  worst  350.0%"), "{text}");
+    assert!(
+        text.contains("E1. tlb_flush2 on milan-72") && text.contains("E2. tlb_flush2 on milan-72"),
+        "{text}"
+    );
+    let of_a_design = |line: &&str| line.starts_with("ipi ") || line.starts_with("broadcast ");
+    let rows = text.lines().map(str::trim_start).filter(of_a_design);
+    assert_eq!(rows.filter(|line| line.contains(" fitted")).count(), 3, "{text}");
+}
+
+#[test]
+fn with_several_seeds_the_median_counts() {
+    let rows = &published::rows()[..1];
+    let lines = lines(rows, &plan(rows, 3), &[1.0, 9.0, 2.0].map(outcome));
+    assert_eq!(lines[0].simulated, Some(2.0));
+}
+
+#[test]
+fn a_failed_row_is_shown_and_left_out_of_the_errors() {
+    let rows = &published::rows()[..2];
+    let lines = lines(rows, &plan(rows, 1), &[Err("hangs".to_string()), outcome(1.0)]);
+    assert_eq!((lines[0].simulated, lines[1].simulated), (None, Some(1.0)));
+    assert!(
+        text(&lines, &[], &[], &[], 1).contains(" failed "),
+        "{}",
+        text(&lines, &[], &[], &[], 1)
+    );
+}
+
+#[test]
+fn a_failed_run_sets_the_exit_status() {
+    // A rate that ideal reaches in the fake runs: a floor would be a separate failure.
+    let row = "[[row]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 16\n\
+               ns_per_op = 90000000\nsource = \"a loop\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rows.toml");
+    std::fs::write(&file, row).unwrap();
+    let args = EvidenceArgs {
+        rows: Some(file),
+        runs: 1,
+        json: false,
+        html: None,
+        run: RunArgs {
+            seed: 1,
+            jobs: Some(1),
+            virtual_ms: None,
+        },
+    };
+    let status = |fail_at| {
+        let runner = Fake {
+            fail_at,
+            ..Fake::default()
+        };
+        command(&args, &runner, &AtomicBool::new(false))
+    };
+    assert_eq!((status(None), status(Some(16))), (Ok(SUCCESS), Ok(BAD_RUN)));
+}
+
+#[test]
+fn every_row_that_this_program_knows_can_be_run() {
+    let rows: Vec<_> = published::rows()
+        .into_iter()
+        .filter(|row| row.not_run().is_none())
+        .collect();
+    let plan = plan(&rows, 2);
+    for spec in &plan.specs {
+        shootdown_sim::run::validate(spec).unwrap();
+    }
+    assert_eq!((plan.specs[0].seed, plan.specs[1].seed), (5, 6));
+}
+
+#[test]
+fn numbers_of_one_run_share_it_and_a_ratio_brings_what_it_is_over() {
+    let rate = of_milan()[0].clone();
+    let idle = Published {
+        metric: Metric::IdleShare,
+        ..rate.clone()
+    };
+    let ratio = Published {
+        metric: Metric::RateRatio,
+        over: Some(published::Reference {
+            design: rate.design.clone(),
+            threads: 2,
+            set: None,
+        }),
+        ..rate.clone()
+    };
+    let rows = [rate, idle, ratio];
+    let plan = plan(&rows, 1);
+    let threads: Vec<usize> = plan.specs.iter().map(|spec| spec.threads).collect();
+    assert_eq!(threads, [1, 2]);
+    let lines = lines(&rows, &plan, &[outcome(30.0), outcome(20.0)]);
+    let simulated: Vec<_> = lines.iter().map(|line| line.simulated).collect();
+    assert_eq!(simulated, [Some(30.0), Some(0.1), Some(1.5)]);
+}
+
+#[test]
+fn rows_that_cannot_be_run_say_why_and_are_in_no_table() {
+    let unknown = Published {
+        table: "E99".to_string(),
+        workload: "nothing".to_string(),
+        ..of_milan()[0].clone()
+    };
+    let text = text(&off_by(1.0), &[], &[unknown.clone(), unknown], &[], 1);
+    assert!(
+        text.contains("E99: 2 rows not run: there is no workload `nothing`\n"),
+        "{text}"
+    );
+    assert_eq!(text.matches("E99").count(), 1, "{text}");
+}
+
+#[test]
+fn each_metric_is_taken_from_its_own_number() {
+    let spec = &fake::plan(&["ipi"], &[1]).specs()[0];
+    let result = RunResult {
+        ops_per_s: 2e6,
+        interrupts_per_op: 3.0,
+        flush_share: 0.25,
+        time_shares: vec![("user", 0.5), ("address-space lock", 0.25), ("idle", 0.125)],
+        ..fake::result(spec)
+    };
+    let half = RunResult {
+        ops_per_s: 1e6,
+        ..result.clone()
+    };
+    let row = Published {
+        operations: Some(1e6),
+        distribution: Some("flush".to_string()),
+        ..of_milan()[0].clone()
+    };
+    let number = |metric| measured(&Published { metric, ..row.clone() }, &result, Some(&half));
+    let numbers = Metric::ALL.map(|metric| number(metric).unwrap());
+    assert_eq!(numbers, [2e6, 500.0, 3.0, 0.125, 0.25, 0.5, 0.5, 2.0, 1500.0, 3000.0]);
+}
+
+#[test]
+fn a_number_that_the_run_does_not_have_is_none() {
+    let spec = &fake::plan(&["ipi"], &[1]).specs()[0];
+    let row = Published {
+        metric: Metric::P99Ns,
+        distribution: Some("nothing".to_string()),
+        ..of_milan()[0].clone()
+    };
+    assert_eq!(measured(&row, &fake::result(spec), None), None);
+}
+
+#[test]
+fn json_has_every_row_the_errors_that_the_text_has_and_nulls_for_what_failed() {
+    let mut lines = off_by(1.1);
+    let failed = lines.iter().position(|line| !line.published.fitted).unwrap();
+    lines[failed].simulated = None;
+    let unknown = Published {
+        workload: "nothing".to_string(),
+        ..of_milan()[0].clone()
+    };
+    let json = json::render(json::Findings {
+        command: "shootdown evidence --runs 3 --seed 5",
+        lines: &lines,
+        left: &[unknown],
+        statements: None,
+        floor: &[],
+        stale: 0,
+        accesses_checked: 7,
+        failures: &["it hangs".to_string()],
+        missing: 0,
+    });
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["command"], "shootdown evidence --runs 3 --seed 5");
+    let rows = value["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), lines.len() + 1);
+    assert!(rows[failed]["simulated"].is_null() && rows[failed]["relative_error"].is_null());
+    assert!(rows[failed]["not_run"].is_null());
+    assert_eq!(rows[lines.len()]["not_run"], "there is no workload `nothing`");
+    let first = rows
+        .iter()
+        .find(|row| row["fitted"] == false && !row["simulated"].is_null());
+    assert!((first.unwrap()["relative_error"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+    assert_eq!(rows[0]["metric"], "ops_per_s");
+    let milan = &value["machines"][0];
+    assert_eq!((&milan["fitted_rows"], &milan["held_out_rows"]), (&3.into(), &9.into()));
+    assert_eq!(milan["model"]["rows"], 8);
+    assert!((milan["model"]["worst"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+    assert!((milan["interpolation"]["worst"].as_f64().unwrap() - 3.5).abs() < 1e-9);
+    assert!(value["shape"].is_null() && value["failures"][0] == "it hangs");
+    crate::print::json::assert_explained(&json);
+}
+
+#[test]
+fn tables_fit_a_terminal_and_what_was_set_stands_below_them() {
+    let rows: Vec<_> = published::rows()
+        .into_iter()
+        .filter(|row| row.not_run().is_none())
+        .collect();
+    let outcomes: Vec<Outcome> = plan(&rows, 1).specs.iter().map(|_| outcome(1e6)).collect();
+    let notes = Tables::embedded().notes;
+    let text = text(&lines(&rows, &plan(&rows, 1), &outcomes), &[], &[], &notes, 3);
+    let is_of_table = |line: &&str| line.starts_with('─');
+    let widest = text.lines().filter(is_of_table).map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80), "{text}");
+    assert!(
+        text.contains("  [1]: topology.sockets=32 topology.cores_per_cluster=2\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains(" preemptible over ") && text.contains(" ipi-per-cpu [3]\n"),
+        "{text}"
+    );
+    let of_e5 = text
+        .split("\nE5. ")
+        .nth(1)
+        .and_then(|rest| rest.lines().nth(1))
+        .unwrap_or_default();
+    assert!(!of_e5.contains("machine") && !of_e5.contains("interpolated"), "{of_e5}");
+}

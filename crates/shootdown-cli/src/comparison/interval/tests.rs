@@ -1,0 +1,71 @@
+use super::*;
+
+fn place<'a>(machine: &'a Model, design: &'a str, threads: usize) -> Place<'a> {
+    Place {
+        machine,
+        workload: "tlb_flush2",
+        design,
+        threads,
+        lru_drain: false,
+    }
+}
+
+#[test]
+fn every_cell_has_a_number_for_each_weight_and_weights_sum_to_one() {
+    let machines: Vec<&str> = table().machine.iter().map(|machine| machine.name.as_str()).collect();
+    assert_eq!(machines, ["milan-72", "skylake-104"]);
+    for machine in &table().machine {
+        let sum = machine.weights.iter().sum::<f64>();
+        assert!((sum - 1.0).abs() < 0.03, "{}: {sum}", machine.name);
+        for cell in &machine.cell {
+            assert_eq!(cell.log_rates.len(), machine.weights.len(), "{cell:?}");
+            assert_eq!(cell.log_flushes.len(), machine.weights.len(), "{cell:?}");
+        }
+    }
+}
+
+#[test]
+fn samples_and_what_they_do_not_explain_widen_an_interval() {
+    let off = Figure::FittedRate.off();
+    let narrow = interval(&[], &[], Figure::FittedRate);
+    assert!((narrow.high - (NINETY * off).exp()).abs() < 1e-9, "{narrow:?}");
+    assert!((narrow.low * narrow.high - 1.0).abs() < 1e-9, "{narrow:?}");
+    let wide = interval(&[-0.5, 0.0, 0.5], &[1.0, 1.0, 1.0], Figure::FittedRate);
+    assert!(wide.high > 0.5_f64.exp() && wide.low < (-0.5_f64).exp(), "{wide:?}");
+    let weighed = interval(&[-0.5, 0.0, 0.5], &[0.0, 1.0, 1.0], Figure::FittedRate);
+    assert!(weighed.high == wide.high && weighed.low == narrow.low, "{weighed:?}");
+}
+
+#[test]
+fn what_two_rates_have_in_common_is_no_part_of_their_ratio() {
+    let machine = Model::find("milan-72").unwrap();
+    let same = of_ratio(place(&machine, "ipi", 36), place(&machine, "ipi", 36));
+    assert_eq!(same, interval(&[], &[], Figure::Ratio));
+    let ratio = of_ratio(place(&machine, "broadcast", 72), place(&machine, "ipi", 72));
+    assert!(ratio.half_width() > same.half_width(), "{ratio:?}");
+}
+
+#[test]
+fn a_run_takes_the_cell_of_its_own_kind() {
+    let (milan, icelake) = (Model::find("milan-72").unwrap(), Model::find("icelake-128").unwrap());
+    let found = |machine, design, threads| {
+        let (machine, cell) = cell(place(machine, design, threads));
+        (machine.name.as_str(), cell.design.as_str(), cell.threads)
+    };
+    assert_eq!(found(&milan, "broadcast", 50), ("milan-72", "broadcast", 72));
+    assert_eq!(found(&milan, "ipi-per-cpu", 1), ("milan-72", "ipi", 1));
+    assert_eq!(found(&icelake, "adaptive", 128), ("skylake-104", "adaptive", 104));
+    assert_eq!(found(&icelake, "ipi-trim", 9), ("skylake-104", "ipi-trim", 104));
+    let other = Place {
+        workload: "madvise_spin",
+        ..place(&icelake, "preemptible", 4)
+    };
+    assert_eq!(cell(other).1.workload, "madvise_spin");
+}
+
+#[test]
+fn a_machine_with_a_fitted_row_has_narrower_rates() {
+    assert_eq!(Figure::rate_on("milan-72"), Figure::FittedRate);
+    assert_eq!(Figure::rate_on("skylake-104"), Figure::OtherRate);
+    assert!(Figure::FittedRate.off() < Figure::OtherRate.off());
+}
