@@ -50,7 +50,7 @@ const fn fitted(parameter: &'static str, prior: f64, range: (f64, f64), row: (&'
 const SLOWDOWN: Fitted = fitted("kernel.slowdown", 1.5, (1.0, 4.0), ("ipi", 1, false));
 const LRU_HOLD: Fitted = fitted("kernel.lru_hold", 250.0, (50.0, 1000.0), ("ipi", 36, true));
 
-/// What a transfer takes that had to queue, over one between two CPUs.
+/// The time of a queued transfer, relative to one between two CPUs.
 const CONTENDED: Fitted = fitted("lines.contended", 1.0, (0.7, 2.5), ("broadcast", 16, false));
 
 const fn call_target(row: (&'static str, usize, bool)) -> Fitted {

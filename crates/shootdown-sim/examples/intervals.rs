@@ -5,12 +5,13 @@
 //! cargo run --release -p shootdown-sim --example intervals > evidence/intervals.toml
 //! ```
 //!
-//! Each sample sets every number of a model that has a range, by one dimension of a scrambled Sobol sequence: half of the
-//! samples lie below the number of the file, half above, evenly in its logarithm where the range spans more than a
-//! factor of 3. On a machine that was fitted, the fitted numbers then are fitted again, each to the rate that the model
-//! as it is has for its row, so that no sample contradicts a fitted row by more than its range forces it to; what is
-//! left of that weighs the sample down. All cells of a machine are run with the same samples, so that a ratio of two
-//! cells keeps what they have in common.
+//! Each sample sets every number of a model that has a range, by one dimension of a scrambled Sobol sequence. Half of
+//! the samples lie below the number of the file and half above, evenly in the logarithm if the range spans more than a
+//! factor of 3.
+//!
+//! On a fitted machine, the fitted numbers are then fitted again, each to the model's own rate for its row. So a sample
+//! deviates from a fitted row only as far as its range forces it to, and that deviation reduces its weight. All cells
+//! of a machine run with the same samples, so common effects cancel in a ratio of two cells.
 
 use shootdown_sim::model::{Model, Parameter, Provenance};
 use shootdown_sim::run::{Parameters, RunSpec, run};
@@ -18,17 +19,17 @@ use sobol_burley::sample;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Samples of each machine.
+/// Number of samples of each machine.
 const SAMPLES: usize = 16;
 
 /// Virtual milliseconds of each run.
 const WINDOW_MS: f64 = 3.0;
 
-/// How far a sample may be off a fitted row, as a logarithm, before it weighs less: what medians of published runs
-/// differ by.
+/// Deviation of a sample from a fitted row, as a logarithm, above which its weight falls: the spread between medians of
+/// published runs.
 const TOLERANCE: f64 = 0.03;
 
-/// Steps by which a fitted number is found again.
+/// Steps of the search for a fitted number.
 const STEPS: usize = 5;
 
 /// A run: workload, design, threads, LRU drain.
@@ -37,7 +38,7 @@ type Cell = (&'static str, &'static str, usize, bool);
 struct Machine {
     name: &'static str,
     cells: &'static [Cell],
-    /// Numbers that were fitted, each on one cell. Rates fall as any of them rises.
+    /// Fitted numbers, each with its cell. Rates fall as any of them rises.
     fitted: &'static [(&'static str, Cell)],
 }
 
@@ -85,7 +86,7 @@ const MACHINES: [Machine; 2] = [
     },
 ];
 
-/// The number at `u` of 0 to 1 of a parameter's range; 0.5 is the file's own.
+/// The number at position `u` (0 to 1) of a parameter's range; 0.5 is the file's own.
 fn placed(parameter: &Parameter, u: f64) -> Option<f64> {
     let range = parameter.provenance.range()?;
     let value = parameter.value;
@@ -103,14 +104,14 @@ fn placed(parameter: &Parameter, u: f64) -> Option<f64> {
     })
 }
 
-/// Whether samples move it: not what the machine is, but what is believed of it.
+/// Whether samples vary it: an assumed number, not a property that defines the machine.
 fn moves(parameter: &Parameter) -> bool {
     let table = parameter.path.split('.').next().unwrap_or_default();
     let fixed = matches!(parameter.provenance, Provenance::Overridden { .. });
     ["costs", "kernel", "smt", "lines", "linux"].contains(&table) && !fixed
 }
 
-/// Numbers that are counts.
+/// Numbers that are integers.
 const WHOLE: [&str; 3] = ["costs.prefetches", "lines.batches", "linux.trim_lines"];
 
 fn sampled(model: &Model, index: u32) -> Model {
@@ -149,7 +150,7 @@ fn fitted_again(sample: Model, machine: &Machine, as_it_is: &[(f64, f64)]) -> Mo
         let at = machine.cells.iter().position(|other| *other == cell);
         let rate = as_it_is[at.expect("a fitted cell is a cell")].0;
         let range = model.parameter(path).expect("a parameter").provenance.range();
-        // What `with` overrode has lost its range.
+        // `with` removes the range of the number that it sets.
         let range = range.or_else(|| {
             let original = Model::find(machine.name).expect("built in");
             original.parameter(path).expect("a parameter").provenance.range()
@@ -167,7 +168,7 @@ fn fitted_again(sample: Model, machine: &Machine, as_it_is: &[(f64, f64)]) -> Mo
     })
 }
 
-/// What `of` gives for each of 0 to `count`, by `jobs` host threads.
+/// The results of `of` for 0 to `count`, computed by `jobs` host threads.
 fn parallel<T: Send>(count: usize, jobs: usize, of: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -191,7 +192,7 @@ fn parallel<T: Send>(count: usize, jobs: usize, of: impl Fn(usize) -> T + Sync) 
     all.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The weight of each sample by its distance to the fitted rows; equal where nothing was fitted.
+/// The weight of each sample, by its distance to the fitted rows; equal weights without any.
 fn weights(distances: &[Vec<f64>]) -> Vec<f64> {
     let one = |sample: usize| {
         let squares = distances

@@ -1,9 +1,9 @@
-//! How wrong a simulated figure may be: 90 % intervals from the table `evidence/intervals.toml`.
+//! The uncertainty of a simulated figure: 90 % intervals from the table `evidence/intervals.toml`.
 //!
-//! Two things make an interval. The numbers of a machine model are known only within ranges: the table holds how far
-//! figures move with them, for the same samples in every cell, so that a ratio keeps what its two rates have in common.
-//! And a model is wrong by more than its numbers: [`OFF`] is how far published rows lie from it that it was not fitted
-//! on. Both are taken to be independent. Owns which cell stands for which run; simulates nothing.
+//! An interval has two sources. The numbers of a machine model are known only within ranges. The table says how far
+//! figures move with them, for the same samples in every cell, so common effects cancel in a ratio. And a model has
+//! errors beyond its numbers: [`OFF`] is the distance of held-out published rows. Both are assumed to be independent.
+//! Owns the choice of the cell for a run; simulates nothing.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ use crate::published;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{RunResult, RunSpec};
 
-/// The table as the file has it.
+/// The table, as in the file.
 #[derive(Debug, Deserialize)]
 struct File {
     machine: Vec<Machine>,
@@ -39,7 +39,7 @@ struct Cell {
     log_flushes: Vec<f64>,
 }
 
-/// What a figure is, as far as its interval depends on it.
+/// The kind of a figure, on which its interval depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
     /// A rate or a time on a machine with a fitted row.
@@ -52,10 +52,10 @@ pub enum Figure {
     Count,
 }
 
-/// How far rows of E1 to E10 lie from the model that were not fitted: the standard deviation of the logarithm of
-/// simulated over published, of the nine in ten that are nearest. `shootdown evidence` prints what they are now. Of rates
-/// on machines without a fitted row there is one, and ratios are nearly all of one table: half again as much is assumed
-/// as on fitted machines, and as was found.
+/// The distance of held-out rows of E1 to E10 from the model: the standard deviation of the logarithm of simulated over
+/// published, of the nearest nine in ten. `shootdown evidence` prints the present values. There is one rate on machines
+/// without a fitted row, and nearly all ratios are of one table. So these two are half as large again: as the value for
+/// fitted machines, and as the value found.
 const OFF: [(Figure, f64); 4] = [
     (Figure::FittedRate, 0.14),
     (Figure::OtherRate, 0.21),
@@ -64,13 +64,13 @@ const OFF: [(Figure, f64); 4] = [
 ];
 
 impl Figure {
-    /// How far it may be off beyond what the numbers of the model explain, as a standard deviation of a logarithm.
+    /// The error beyond the ranges of the model's numbers, as a standard deviation of a logarithm.
     pub fn off(self) -> f64 {
         let found = OFF.iter().find(|(figure, _)| *figure == self);
         found.map_or(f64::NAN, |(_, off)| *off)
     }
 
-    /// That of a rate on a machine.
+    /// The kind of a rate on a machine.
     pub fn rate_on(machine: &str) -> Figure {
         static FITTED: OnceLock<HashSet<String>> = OnceLock::new();
         let fitted = FITTED.get_or_init(|| {
@@ -84,7 +84,7 @@ impl Figure {
     }
 }
 
-/// A run, as far as its interval depends on it.
+/// The properties of a run on which its interval depends.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// The machine.
@@ -119,7 +119,7 @@ impl Interval {
         (self.high - self.low) / 2.0
     }
 
-    /// That of the inverse: of a time, given that of a rate.
+    /// The interval of the inverse: of a time, given that of a rate.
     pub fn inverse(self) -> Interval {
         Interval {
             low: 1.0 / self.high,
@@ -136,13 +136,13 @@ fn table() -> &'static File {
     TABLE.get_or_init(|| toml::from_str(include_str!("../../../../evidence/intervals.toml")).expect("embedded table"))
 }
 
-/// Of a rate.
+/// The interval of a rate.
 pub fn of_rate(place: Place) -> Interval {
     let (machine, cell) = cell(place);
     interval(&cell.log_rates, &machine.weights, Figure::rate_on(&place.machine.name))
 }
 
-/// Of the rate of a run; none of a recording, whose rate is its own.
+/// The interval of a run's rate; `None` for a recording, whose rate is given.
 pub fn of_spec(spec: &RunSpec) -> Option<Interval> {
     let simulated = catalog::workload(&spec.workload).is_some();
     simulated.then(|| {
@@ -156,23 +156,23 @@ pub fn of_spec(spec: &RunSpec) -> Option<Interval> {
     })
 }
 
-/// The ends of that of a run's rate; none where the rate is no measurement.
+/// The ends of the interval of a run's rate; `None` if the rate is not a measurement.
 pub fn of_run(spec: &RunSpec, result: &RunResult) -> Option<[f64; 2]> {
     let interval = of_spec(spec).filter(|_| result.doubt().is_none());
     interval.map(|interval| interval.around(result.ops_per_s))
 }
 
-/// Of the rate of `one` over that of `other`.
+/// The interval of the ratio of the rates of `one` and `other`.
 pub fn of_ratio(one: Place, other: Place) -> Interval {
     of_two(one, other, |cell| &cell.log_rates)
 }
 
-/// Of the CPU time in invalidation per operation of `one` over that of `other`.
+/// The interval of the ratio of the CPU time in invalidation per operation of `one` and `other`.
 pub fn of_flush_ratio(one: Place, other: Place) -> Interval {
     of_two(one, other, |cell| &cell.log_flushes)
 }
 
-/// Of a number that is neither: interrupts per operation, a share of time, a latency.
+/// The interval of any other number: interrupts per operation, a share of time, a latency.
 pub fn of_count() -> Interval {
     interval(&[], &[], Figure::Count)
 }
@@ -186,7 +186,7 @@ fn of_two(one: Place, other: Place, logs: fn(&Cell) -> &Vec<f64>) -> Interval {
     interval(&apart, &machine.weights, Figure::Ratio)
 }
 
-/// The weighted 5 % and 95 % points of samples, widened by how far the model is off beyond them.
+/// The weighted 5 % and 95 % points of samples, widened by the model's error beyond them.
 fn interval(logs: &[f64], weights: &[f64], figure: Figure) -> Interval {
     let mut sorted: Vec<(f64, f64)> = logs.iter().copied().zip(weights.iter().copied()).collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -206,9 +206,8 @@ fn interval(logs: &[f64], weights: &[f64], figure: Figure) -> Interval {
     }
 }
 
-/// The cell that stands for a run: of the machine that broadcasts or of the one that does not; of the same workload, or
-/// else of the flagship's; of the same design, or of one that reaches other CPUs in the same way; then of the nearest
-/// number of threads.
+/// The cell for a run: of the machine that does, or does not, broadcast as this one. Then of the same workload, or else
+/// of `tlb_flush2`; of the same design, or of one with the same mechanism; and of the nearest number of threads.
 fn cell(place: Place) -> (&'static Machine, &'static Cell) {
     let machines = &table().machine;
     let machine = &machines[usize::from(!place.machine.broadcasts())];
@@ -233,7 +232,7 @@ fn cell(place: Place) -> (&'static Machine, &'static Cell) {
     )
 }
 
-/// The design of the table that reaches other CPUs as `design` does.
+/// The design of the table with the same mechanism as `design`.
 fn kind(design: &str) -> &'static str {
     match Design::preset(design).map(|design| design.policy.reach) {
         Some(Reach::Adaptive) => "adaptive",

@@ -19,7 +19,8 @@ pub(crate) struct Document<'a> {
     command: Option<String>,
     /// One element for each workload, design, number of threads and seed.
     runs: Vec<Run<'a>>,
-    /// Rates over those of `ipi`, or of the first design. Absent of recordings, of real runs, and without a second design.
+    /// Ratios of rates to those of `ipi`, or of the first design. Absent for recordings, for real runs, and without a
+    /// second design.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ratios: Vec<Point>,
     /// Unfinished runs after Ctrl-C; absent when all ended.
@@ -54,8 +55,8 @@ pub(crate) struct Run<'a> {
     pub(crate) shootdown_p99_ns: Option<f64>,
     /// Half the 95 % confidence interval of `ops_per_s`, as a share of it.
     pub(crate) half_width: Option<f64>,
-    /// Ends of the 90 % interval of `ops_per_s`: where the rate of the real machine lies, by what is assumed of it and by
-    /// errors on published rows. Null of recordings, of real runs, and where `doubt` is not.
+    /// Ends of the 90 % interval of `ops_per_s` on the real machine, from the assumed ranges of the machine and the
+    /// errors on published rows. Null for recordings, for real runs, and if `doubt` is not null.
     pub(crate) interval_90: Option<[f64; 2]>,
     /// Why `ops_per_s` is not meaningful, or null.
     pub(crate) doubt: Option<&'static str>,

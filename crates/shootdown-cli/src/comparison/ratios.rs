@@ -23,7 +23,7 @@ struct Measure {
     is_rate: bool,
     /// Whether it is CPU time of a recording, whose spread over runs is known.
     has_spread: bool,
-    /// The 90 % interval of a ratio, where there is one.
+    /// The 90 % interval of a ratio, if it has one.
     interval: fn(Place, Place) -> Option<Interval>,
 }
 
@@ -71,10 +71,10 @@ fn measures(comparison: &Comparison) -> Vec<Measure> {
     }
 }
 
-/// What the brackets after a ratio are.
-const BRACKETS: &str = "[low, high]: 90 % interval, by what is assumed of the machine and by errors on published rows";
+/// The meaning of the brackets after a ratio.
+const BRACKETS: &str = "[low, high]: 90 % interval, from the machine's assumed ranges and the errors on published rows";
 
-/// The designs that promise something, and the one that they are compared with: `ipi`, else the first.
+/// The real designs, and the one with which they are compared: `ipi`, else the first.
 fn compared(comparison: &Comparison) -> Option<(Vec<&'static str>, &'static str)> {
     let real = comparison.plan.designs.iter().map(|design| design.name);
     let real: Vec<&str> = real
@@ -124,14 +124,14 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     sentences
 }
 
-/// What is said of a machine on which nothing was fitted: what its rates are.
+/// A note for a machine without a fitted row: the source of its rates.
 fn unfitted(comparison: &Comparison) -> Option<String> {
     let machine = &comparison.plan.target.machine.name;
     (Figure::rate_on(machine) == Figure::OtherRate)
         .then(|| format!("no rate of {machine} was fitted: rates follow from published costs alone, so go by ratios"))
 }
 
-/// Rates of each real design over those of the baseline.
+/// Ratios of the rates of each real design to those of the baseline.
 pub fn of_rates(comparison: &Comparison) -> Vec<Point> {
     let Some((real, baseline)) = compared(comparison) else {
         return Vec::new();
@@ -145,27 +145,27 @@ pub fn of_rates(comparison: &Comparison) -> Vec<Point> {
         .collect()
 }
 
-/// A figure of one design over that of another.
+/// The ratio of a figure of two designs.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Point {
     /// Name of the design.
     pub design: String,
-    /// Name of the design that it is over.
+    /// Name of the design in the denominator.
     pub over: String,
     /// Number of threads.
     pub threads: usize,
-    /// The figure of the one over that of the other.
+    /// The figure of the one divided by that of the other.
     pub ratio: f64,
-    /// Ends of its 90 % interval. Null where it has none.
+    /// Ends of its 90 % interval. Null without one.
     #[serde(rename = "interval_90")]
     pub interval: Option<[f64; 2]>,
-    /// Whether runs tell the two apart.
+    /// Whether the difference exceeds the spread of runs.
     #[serde(skip)]
     differ: bool,
 }
 
 impl Point {
-    /// Of CPU time in invalidation, `own` under the design of one place and `best` under that of another.
+    /// The ratio of CPU time in invalidation: `own` under the design of one place and `best` under that of another.
     pub fn of_flushes((own, at): (f64, Place), (other, over): (f64, Place)) -> Option<Self> {
         let ratio = own / other;
         (ratio.is_finite() && ratio > 0.0).then(|| Point {
@@ -186,7 +186,7 @@ impl Point {
         format!("{}{interval}", number::ratio(self.ratio))
     }
 
-    /// As in a sentence, at this place of a list.
+    /// As a part of a sentence, at this index of a list.
     fn words(&self, index: usize) -> String {
         let unit = match (index, self.threads) {
             (0, 1) => " thread",
@@ -229,7 +229,7 @@ fn by_threads(comparison: &Comparison, design: &str, against: &[&str], measure: 
     points.collect()
 }
 
-/// Where a row stands in the table of intervals.
+/// The place of a row in the table of intervals.
 pub fn place<'a>(comparison: &'a Comparison, row: &'a Row) -> Place<'a> {
     let plan = &comparison.plan;
     let follower = plan.followers.iter().find(|(threads, _)| *threads == row.threads);

@@ -99,7 +99,7 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
             columns.push((
                 Column::number(
                     format!("likely {operation}s/s"),
-                    "where the rate of the real machine lies, 90 %: by what is assumed of it and errors on published rows",
+                    "90 % interval on the real machine, from its assumed ranges and the errors on published rows",
                 )
                 .optional(6),
                 Box::new(|row| {

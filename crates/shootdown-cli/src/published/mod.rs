@@ -99,7 +99,7 @@ pub struct Published {
     pub threads: usize,
     /// Whether each madvise drained the LRU batch under the LRU lock.
     pub lru_drain: bool,
-    /// The release of Linux that was measured, as in `6.4`, where it is known.
+    /// The measured release of Linux, such as `6.4`, if known.
     pub kernel: Option<String>,
     /// Settings of the machine model or the workload that differ in this measurement, as `path=value`.
     pub set: Vec<String>,

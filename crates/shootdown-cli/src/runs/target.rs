@@ -175,7 +175,7 @@ fn not_simulated(on: &str) -> Option<&'static str> {
     }
 }
 
-/// The assignments with what a release of Linux stands for in its place; what is given by itself too is left to that.
+/// The assignments, with a release of Linux replaced by the values it implies. Explicit assignments take precedence.
 fn with_releases(set: Vec<(String, String)>) -> Result<Vec<(String, String)>, Failure> {
     let mut all = Vec::new();
     for (path, value) in &set {
@@ -195,7 +195,7 @@ fn with_releases(set: Vec<(String, String)>) -> Result<Vec<(String, String)>, Fa
     Ok(all)
 }
 
-/// What `--set` calls the release of Linux that the simulated kernel stands for.
+/// The name by which `--set` selects the release of Linux that the simulated kernel follows.
 pub const RELEASE: &str = "linux.release";
 
 /// Reads `PATH=VALUE`.

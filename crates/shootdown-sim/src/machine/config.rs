@@ -79,13 +79,13 @@ pub struct CoreCosts {
     pub transfer: [f64; 4],
     /// Prefetches that a CPU can have in flight; 0: prefetches have no effect.
     pub prefetches: usize,
-    /// How long a CPU that has gained a line can still use it when another CPU wants it next.
+    /// How long a CPU that has gained a line can still use it when another CPU requests it next.
     pub line_hold: f64,
-    /// Which requests for a busy line are served together: 0 none, 1 those of a cluster, 2 those of a socket.
+    /// Scope of the requests for a busy line that are served together: 0 none, 1 a cluster, 2 a socket.
     pub line_batches: usize,
-    /// How many times longer than a transfer between two CPUs one takes that had to queue.
+    /// The time of a queued transfer, relative to one between two CPUs.
     pub line_contended: f64,
-    /// Most work between two loads of lines of other CPUs with which they still overlap; 0: loads do not overlap.
+    /// Most work between two loads of lines of other CPUs that still overlap; 0: loads do not overlap.
     pub load_window: f64,
     /// A full barrier with an empty store buffer.
     pub fence: f64,

@@ -1,9 +1,8 @@
-//! Lines that several CPUs want at the same time, and loads that a processor has on their way together.
+//! Contended cache lines, and overlapping loads.
 //!
-//! A pairwise latency does not say how fast a contended line goes round. Three things make it faster than that, and all
-//! three are properties of the processor: a CPU that has just gained a line can use it again until the next request
-//! reaches it; requests from one cluster are answered within the cluster before the line leaves it; and loads of
-//! different lines overlap.
+//! A pairwise latency does not give the throughput of a contended line. Three properties of the processor make it
+//! higher. A CPU that has just gained a line can use it again until the next request arrives. Requests from one cluster
+//! are answered within the cluster before the line leaves it. Loads of different lines overlap.
 
 use super::cpu::{Cpu, Miss};
 use super::lines::{Line, LineHasher, distance_of};
@@ -12,33 +11,33 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-/// Requests of one cluster that are served one after the other.
+/// Requests of one cluster that are served consecutively.
 #[derive(Debug, Clone, Copy)]
 struct Batch {
-    /// Place of the CPU that began it.
+    /// Place of the CPU with the first request.
     place: u64,
     /// When the first is served, ticks.
     start: u64,
-    /// When the last has been served, ticks.
+    /// When the last is complete, ticks.
     end: u64,
 }
 
-/// The batches that wait for each busy line, in the order in which they are served. Looked up, never iterated.
+/// The waiting batches of each busy line, in the order of service. Looked up, never iterated.
 #[derive(Default)]
 pub(crate) struct Queues(RefCell<HashMap<u32, Vec<Batch>, BuildHasherDefault<LineHasher>>>);
 
-/// Bits of a place that say the core, and again the cluster.
+/// Bits of a place for the core, and again for the cluster.
 const PLACE_BITS: usize = 16;
 
 impl Cpu {
-    /// Whether it gained `id` so recently that nobody has taken it away yet.
+    /// Whether it gained `id` so recently that no other CPU has taken it yet.
     #[inline]
     pub(crate) fn holds(&self, id: u32) -> bool {
         let (line, until) = self.held.get();
         line == id && self.clock.get() < until
     }
 
-    /// It has gained `id` at its clock, and keeps it for `ticks` whoever asks.
+    /// It has gained `id` at its clock, and keeps it for `ticks` despite requests.
     #[inline]
     pub(crate) fn hold(&self, id: u32, ticks: u64) {
         if ticks > 0 {
@@ -48,8 +47,9 @@ impl Cpu {
 }
 
 impl Core {
-    /// Queues a request of `cpu` for line `id` at `now`, which takes `cost` ticks from the line's last owner and then
-    /// keeps the line busy for `extra`. Returns when it is served, and what the transfer takes in that place.
+    /// Queues a request of `cpu` for line `id` at `now`. It takes `cost` ticks from the line's last owner and then
+    /// keeps the line busy for `extra`. Returns the time of service, and the cost of the transfer at that place of the
+    /// queue.
     #[inline]
     pub(crate) fn queue_for(&self, cpu: &Cpu, id: u32, now: u64, cost: u64, extra: u64) -> (u64, u64) {
         let line = self.lines.get(id);
@@ -66,7 +66,7 @@ impl Core {
         self.queue_behind_others(cpu, id, now, cost, extra)
     }
 
-    /// What a transfer takes that takes `cost` between two CPUs, when others queue for the line too.
+    /// The cost of a queued transfer that takes `cost` between two CPUs.
     #[inline]
     fn contended(&self, cost: u64) -> u64 {
         (cost * self.costs.line_contended) >> 8
@@ -83,7 +83,7 @@ impl Core {
         let near = |batch: &Batch| (batch.place ^ place) >> (PLACE_BITS * level) == 0;
         let within = self.contended(cost.min(self.costs.transfer[level.min(3)]));
         if let Some(at) = queue.iter().position(|batch| near(batch) && batch.start > now) {
-            // It goes in with those of its cluster; what comes later, comes later by that.
+            // It joins the batch of its cluster, and delays all later batches.
             let start = queue[at].end;
             queue[at].end += within + extra;
             for later in &mut queue[at + 1..] {
@@ -105,8 +105,8 @@ impl Core {
         (start, cost)
     }
 
-    /// Waits for a load of `line`, which takes `cost` ticks. A load that follows another one closely was issued while
-    /// that one waited, unless something in between keeps loads in order.
+    /// Waits for a load of `line`, which takes `cost` ticks. If it follows another load closely it was issued while
+    /// that one waited, unless an operation between them orders loads.
     #[inline]
     pub(crate) fn load_overlapping(&self, cpu: &Cpu, line: &Line, cost: u64) {
         let (now, last) = (cpu.clock.get(), cpu.miss.get());

@@ -100,19 +100,19 @@ impl Arrivals {
     }
 }
 
-/// A load of a line of another CPU, and those that were on their way with it.
+/// A load of a line of another CPU, and the loads in flight with it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Miss {
     /// When the processor issued it, ticks.
     pub issued: u64,
-    /// When the line arrived, ticks; 0: nothing overlaps with it.
+    /// When the line arrived, ticks; 0: no load overlaps with it.
     pub arrived: u64,
-    /// Loads on their way together.
+    /// Number of loads in flight together.
     pub together: usize,
 }
 
 impl Miss {
-    /// None with which another load overlaps.
+    /// A value with which no load overlaps.
     pub(crate) const NONE: Miss = Miss {
         issued: 0,
         arrived: 0,
@@ -172,9 +172,9 @@ pub(crate) struct Cpu {
     pub last_drain: Cell<u64>,
     /// Prefetched lines and their arrival times, ticks.
     pub under_way: RefCell<Vec<(u32, u64)>>,
-    /// The line gained last, and until when another CPU's request does not take it away, ticks.
+    /// The line gained last, and the time in ticks until which requests of other CPUs wait.
     pub held: Cell<(u32, u64)>,
-    /// The last load that missed, for loads that overlap with it.
+    /// The last missing load, for loads that overlap with it.
     pub miss: Cell<Miss>,
     /// (line, version) read by the conditions being evaluated; nested evaluations stack up.
     pub recorded: RefCell<Vec<(u32, u32)>>,

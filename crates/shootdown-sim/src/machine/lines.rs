@@ -335,7 +335,7 @@ impl Core {
         line.version.set(line.version.get().wrapping_add(2));
     }
 
-    /// Every copy of `id` but its owner's dies: the line was written by a CPU that still held it.
+    /// Invalidates every copy of `id` but the owner's: the line was written by a CPU that still held it.
     pub(crate) fn withdraw_copies(&self, id: u32) {
         let line = self.lines.get(id);
         line.version.set(line.version.get().wrapping_add(2));

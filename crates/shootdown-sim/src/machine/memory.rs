@@ -349,7 +349,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn modify(&self, word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> u64 {
         let cpu = self.cpu();
-        // Loads behind it wait for it.
+        // Later loads wait for it.
         cpu.miss.set(Miss::NONE);
         let id = self.lines.of(std::ptr::from_ref(word) as usize);
         if self.exclusive(cpu, id) {

@@ -395,40 +395,39 @@ table! {
 }
 
 table! {
-    /// How lines go round that several CPUs want, and which loads overlap: calibrated on throughputs, not on pairwise
+    /// How contended lines move between CPUs, and which loads overlap: calibrated on throughputs, not on pairwise
     /// latencies. A model file without this table has that of `machines/defaults.toml`.
     "lines" LineModel {
-        /// How long a CPU that has gained a line can still use it when another one wants it next, as a share of
-        /// `costs.transfer_cluster`: the other's request has to reach it first.
+        /// How long a CPU that has gained a line can still use it when another CPU requests it next, as a share of
+        /// `costs.transfer_cluster`: the request has to arrive first.
         hold: f64 = Rule::Probability,
-        /// Which requests for a busy line are served together before it goes elsewhere: 0 none, 1 those of a cluster,
-        /// 2 those of a socket.
+        /// Scope of the requests for a busy line that are served together before it leaves: 0 none, 1 a cluster, 2 a
+        /// socket.
         batches: usize = Rule::Whole(0, 2),
-        /// How many times longer than between two CPUs a transfer takes that had to queue: whoever keeps the order of
-        /// requests waits until one is done before the next one begins.
+        /// The time of a queued transfer, relative to one between two CPUs: the home of the line may complete one
+        /// request before it begins the next.
         contended: f64 = Rule::Scale,
-        /// Most work between two loads of lines of other CPUs with which the second overlaps with the first; 0: loads
-        /// do not overlap.
+        /// Most work between two loads of lines of other CPUs at which they still overlap; 0: loads do not overlap.
         window: f64 = Rule::TimeOrZero,
     }
 }
 
 table! {
-    /// What differs between releases of Linux that the simulated kernel stands for. A model file without this table
+    /// Differences between the releases of Linux that the simulated kernel can follow. A model file without this table
     /// has that of `machines/defaults.toml`.
     "linux" LinuxModel {
-        /// Whether faults take the lock of their region in place of the address-space lock.
+        /// Whether faults take the lock of their region instead of the address-space lock.
         region_faults: bool = Rule::Flag,
-        /// Whether `madvise(MADV_DONTNEED)` does so too.
+        /// Whether `madvise(MADV_DONTNEED)` does too.
         region_drops: bool = Rule::Flag,
-        /// Whether each memory node (socket) has an LRU lock, or the machine has one.
+        /// Whether each memory node (socket) has an LRU lock, instead of one for the machine.
         node_lru: bool = Rule::Flag,
-        /// What a fault on a file spends on each page around the address that is in the page cache, mapped or not.
+        /// Cost, in a fault on a file, of each nearby page in the page cache, mapped or not.
         around_page: f64 = Rule::TimeOrZero,
-        /// Movements of a line for each target of a flush under designs that trim CPU sets: the target's loaded space
-        /// is looked up, in a line that the target writes at each flush.
+        /// Movements of a line for each target of a flush under designs that trim CPU sets. The flush reads the
+        /// target's loaded space, in a line that the target writes at each flush.
         trim_lines: usize = Rule::Whole(0, 8),
-        /// How much later the handler of an interrupt begins that hits an idle CPU.
+        /// Delay of an interrupt handler on an idle CPU.
         idle_exit: f64 = Rule::TimeOrZero,
     }
 }

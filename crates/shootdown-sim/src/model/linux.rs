@@ -1,29 +1,29 @@
-//! Releases of Linux: what each changed of what the simulated kernel does.
+//! Releases of Linux, and the change of the simulated kernel by each.
 //!
-//! Owns the list, with the commit of each change. A release is a name for values of `linux.*`, nothing more.
+//! Owns the list, with the commit of each change. A release only stands for values of `linux.*`.
 
 /// A change of Linux that the simulated kernel follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelChange {
     /// First release that has it.
     pub since: (u32, u32),
-    /// The number of the model that it is.
+    /// The number of the model that it changes.
     pub path: &'static str,
-    /// Its value before, and from then on.
+    /// Its value before the change, and after it.
     pub values: (f64, f64),
     /// The commit.
     pub commit: &'static str,
 }
 
-/// All that are known, oldest first. What a kernel does for each dropped page to its LRU batch (`lru_drain`), and whether
-/// it trims CPU sets (the design `ipi-trim`), is said by each published row itself:
+/// All known changes, oldest first. Each published row states two others itself: whether each dropped page drains the
+/// LRU batch (`lru_drain`), and whether the kernel trims CPU sets (the design `ipi-trim`):
 /// - `lru_add_drain` left `zap_page_range_single` with "mm: remove unnecessary calls to lru_add_drain" (2025, 6.14 or
 ///   6.15: not confirmed);
-/// - CPUs stay in the set of a space until they are found to be gone since 6.13, 209954cbc7d0; once a second at most
+/// - since 6.13, 209954cbc7d0, CPUs stay in the set of a space until a flush finds that they left; at most once a second
 ///   since 6db2526c1d69 (6.13).
 ///
-/// The LRU lock is one for each node and memory group since 5.11 (6168d0da2b47). All simulated processes are in one group,
-/// for which that is the lock of the node. What accounting to a group costs is part of `kernel.page_alloc` and
+/// The LRU lock is one for each node and memory group since 5.11 (6168d0da2b47). All simulated processes are in one
+/// group, so it is the lock of the node. The cost of memory accounting is part of `kernel.page_alloc` and
 /// `kernel.page_free`.
 pub const KERNEL_CHANGES: [KernelChange; 3] = [
     KernelChange {
@@ -46,10 +46,10 @@ pub const KERNEL_CHANGES: [KernelChange; 3] = [
     },
 ];
 
-/// The numbers of a model as release `text`, as in `6.4`, has them.
+/// The numbers of a model under release `text`, such as `6.4`.
 ///
 /// # Errors
-/// What was expected, when that is no release.
+/// The expected form, if that is not a release.
 pub fn release(text: &str) -> Result<Vec<(&'static str, f64)>, String> {
     let parsed = text
         .split_once('.')

@@ -181,7 +181,7 @@ const OPTIONAL_TABLES: &[Table] = &[
     },
 ];
 
-/// Tables that every machine has: a file without one has that of [`DEFAULTS_FILE`].
+/// Tables with defaults: a file without one has that of [`DEFAULTS_FILE`].
 const DEFAULTED: [&str; 2] = ["lines", "linux"];
 const DEFAULTS_FILE: (&str, &str) = (
     "machines/defaults.toml",
@@ -220,9 +220,9 @@ pub struct Model {
     pub rar: Option<RarModel>,
     /// The hypervisor under the kernel, where the machine is a virtual one.
     pub vm: Option<VmModel>,
-    /// How contended lines go round.
+    /// Movement of contended lines.
     pub lines: LineModel,
-    /// Which Linux the kernel stands for.
+    /// The release of Linux that the kernel follows.
     pub linux: LinuxModel,
     /// Properties of the simulation.
     pub simulation: Simulation,

@@ -67,7 +67,7 @@ fn every_number_in_the_file_is_reported_with_its_own_line_and_reason() {
             _ => assert!(model.parameters().len() > general),
         }
         for parameter in model.parameters() {
-            // A table that the file does not have comes from the file of defaults.
+            // A table that is missing in the file comes from the defaults.
             let own = text.contains(&format!("\n[{}]\n", parameter.table()));
             let text = if own { text } else { &DEFAULTS_FILE.1 };
             let line = text.lines().nth(parameter.line - 1).expect("the line exists");

@@ -104,9 +104,9 @@ pub struct OsSettings {
     pub lru_drain: bool,
     /// Invalidation is perfect and free: the design `ideal`.
     pub ideal: bool,
-    /// Faults take the lock of their region in place of the address-space lock.
+    /// Faults take the lock of their region instead of the address-space lock.
     pub region_faults: bool,
-    /// `madvise` does so too.
+    /// `madvise` does too.
     pub region_drops: bool,
     /// LRU locks: one for each socket, or one for all; 0 is one.
     pub lru_locks: usize,
@@ -184,7 +184,7 @@ pub struct System<const W: usize> {
     pub preemption: Rc<Preemption>,
     /// The scheduler of threads, if there are more than one on each CPU.
     scheduler: OnceCell<Rc<Scheduler<W>>>,
-    /// Of each socket, or of the machine.
+    /// One for each socket, or one for the machine.
     lru: Vec<SpinLock>,
     lru_batches: Vec<Cell<u32>>,
     spin_nodes: Rc<[Shared<SimWord>]>,

@@ -1,9 +1,9 @@
-//! The lock of a region: what Linux calls the per-VMA lock.
+//! The lock of a region: Linux's per-VMA lock.
 //!
-//! Readers (faults, in newer kernels `madvise` too) take it in place of the address-space lock. Whoever changes a region
-//! holds the address-space lock exclusively, and then keeps readers out of the region until that lock is released or
-//! downgraded. Anonymous regions of a process lie next to each other and have the same rights, so Linux merges them into
-//! one: they share one lock here. A file's region has its own.
+//! Readers (faults, in newer kernels `madvise` too) take it instead of the address-space lock. A writer holds the
+//! address-space lock exclusively, and keeps readers out of the region until it releases or downgrades that lock.
+//! Adjacent anonymous regions of a process have the same rights, so Linux merges them: they share one lock here. A
+//! file's region has its own.
 
 use super::System;
 use super::lock::Access;
@@ -37,13 +37,13 @@ impl RegionLock {
         })))
     }
 
-    /// Takes it for reading; false while somebody changes the region.
+    /// Takes it for reading; false while a writer changes the region.
     fn try_read(&self) -> bool {
         if self.0.writer.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        // Pairs with `begin_write`: either the writer sees this reader, or the reader sees the writer. Linux begins with
-        // the guess that nobody is in.
+        // Pairs with `begin_write`: either the writer sees this reader, or the reader sees the writer. Linux first
+        // assumes that there is no reader.
         let mut readers = 0;
         while let Err(found) = self.0.readers.compare_exchange_full(readers, readers + 1) {
             readers = found;
@@ -59,7 +59,7 @@ impl RegionLock {
         self.0.readers.fetch_add_full(u64::MAX);
     }
 
-    /// Keeps readers out, and waits for those that are in.
+    /// Keeps readers out, and waits for the present ones.
     fn begin_write(&self) {
         // Pairs with `try_read`.
         self.0.writer.swap_full(1);
@@ -71,7 +71,7 @@ impl RegionLock {
     }
 }
 
-/// What a reader of a region holds.
+/// The locks that a reader of a region holds.
 pub(super) enum Held {
     /// The address-space lock, shared.
     Space,
@@ -80,7 +80,7 @@ pub(super) enum Held {
 }
 
 impl<const W: usize> System<W> {
-    /// Takes the lock of the region at `va` for reading if `by_region` and nobody changes the region, or else the
+    /// Takes the lock of the region at `va` for reading, if `by_region` and no writer changes the region; else the
     /// address-space lock.
     pub(super) fn lock_region(&self, process: &Process<W>, va: u64, by_region: bool) -> Held {
         if by_region {
@@ -115,7 +115,7 @@ impl<const W: usize> System<W> {
         Changing(locks)
     }
 
-    /// As [`change_regions`](Self::change_regions), of all regions.
+    /// As [`change_regions`](Self::change_regions), for all regions.
     pub(super) fn change_all_regions(&self, process: &Process<W>) -> Changing {
         let mut locks = Vec::new();
         if self.settings.region_faults {
@@ -126,7 +126,7 @@ impl<const W: usize> System<W> {
     }
 }
 
-/// Regions that are being changed; [`end`](Self::end) lets readers in again.
+/// Regions under change; [`end`](Self::end) readmits readers.
 #[must_use]
 pub(super) struct Changing(Vec<RegionLock>);
 

@@ -54,7 +54,7 @@ const NO_SPINNING: u64 = 2;
 /// One iteration of a polling loop: PAUSE and two loads, cycles.
 const POLL: u64 = 60;
 
-/// The words that every user writes. Linux places them on two lines in an address space (commit 2e3025434a6b).
+/// The words that every user writes. Linux places them on two lines of an address space (commit 2e3025434a6b).
 struct Words {
     count: Shared<SimWord>,
     owner: Shared<SimWord>,

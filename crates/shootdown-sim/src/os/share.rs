@@ -25,13 +25,13 @@ struct Shared {
 /// A file whose pages are all in the page cache.
 #[derive(Debug)]
 pub struct File {
-    /// The frames of the pages that were looked for.
+    /// The frames of the pages that were looked up.
     frames: RefCell<HashMap<u64, u32>>,
     /// Lines of their reference counts.
     lines: LineId,
 }
 
-/// Lines of reference counts of a file; pages so far apart share one.
+/// Lines of the reference counts of a file; pages at this distance share one.
 const COUNT_LINES: u64 = 1 << 10;
 
 impl File {

@@ -65,7 +65,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     run_on(thread, REGION, |base| thread.system.map(&thread.process, base, REGION));
 }
 
-/// The loop, on the region of `region` bytes that `map` maps at the given address.
+/// The loop, on a region of `region` bytes that `map` maps at the given address.
 pub(super) fn run_on<const W: usize>(thread: &Thread<W>, region: u64, map: impl Fn(u64)) {
     let (system, process) = (&*thread.system, &*thread.process);
     // Threads are spread over the processes in turn.

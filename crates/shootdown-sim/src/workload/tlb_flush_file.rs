@@ -1,6 +1,6 @@
-//! `tlb_flush1` and `tlb_flush3`: the loop of `tlb_flush2` on 128 MiB of a file of each thread's own (the published
-//! programs' size: no two threads share a page table, and each maps anew only once in 32,768 loops), mapped privately or
-//! shared; the file is in the page cache, so that nothing is read from a disk.
+//! `tlb_flush1` and `tlb_flush3`: the loop of `tlb_flush2` on a file for each thread, of 128 MiB, mapped privately or
+//! shared. It is the published programs' size: no two threads share a page table, and each remaps only once in 32,768
+//! loops. The file is in the page cache, so nothing is read from a disk.
 //!
 //! Measured (E10): 1.9 interrupts per loop with two threads, where anonymous memory takes 0.99. The second one is
 //! modelled as follows. The read fault after the drop also maps the cached pages around it (16, Linux's fault-around).

@@ -195,7 +195,7 @@ fn a_request_that_is_taken_back_is_not_somebody_elses() {
 /// later.
 #[test]
 fn more_requesters_than_a_queue_has_slots_finish_and_forget_no_target() {
-    // The lock of the address space, and slow contended lines, keep most CPUs from asking at the same time.
+    // The address-space lock and slow contended lines keep most CPUs from sending requests at the same time.
     let machine = Model::find("milan-72").unwrap().scaled_to(400).unwrap();
     let machine = machine.with("linux.region_drops", 1.0).unwrap();
     let machine = machine.with("lines.contended", 1.0).unwrap();

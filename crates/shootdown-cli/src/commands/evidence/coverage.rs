@@ -1,4 +1,4 @@
-//! How well 90 % intervals do: which of the rows that were not fitted lie within theirs, and how far off the rest is.
+//! Checks the 90 % intervals: how many of the held-out rows lie within theirs, and the remaining errors.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,22 +8,22 @@ use super::runs::figure;
 use crate::comparison::interval::Figure;
 use crate::print::number::{self, median};
 
-/// The tables that [`Figure::off`] was estimated on; later ones judge it.
+/// The tables from which [`Figure::off`] was estimated; later ones test it.
 const ESTIMATED_ON: [&str; 10] = ["E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10"];
 
-/// How many rows lie within their intervals.
+/// The number of rows within their intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Coverage {
-    /// Rows that were not fitted and have an interval.
+    /// Held-out rows that have an interval.
     pub(super) rows: usize,
-    /// Those whose published number lies within.
+    /// Those whose published number lies within it.
     pub(super) within: usize,
     /// Half the width of an interval, as a share of the simulated number.
     pub(super) median_half_width: f64,
 }
 
 impl Coverage {
-    /// Of the rows that `which` picks; none without any.
+    /// For the rows that `which` selects; `None` without any.
     fn of(lines: &[Line], which: impl Fn(&Line) -> bool) -> Option<Coverage> {
         let held_out = lines.iter().filter(|line| !line.published.fitted && which(line));
         let (within, widths): (Vec<bool>, Vec<f64>) = held_out
@@ -36,7 +36,7 @@ impl Coverage {
         })
     }
 
-    /// Of all rows that were not fitted.
+    /// For all held-out rows.
     pub(super) fn of_all(lines: &[Line]) -> Option<Coverage> {
         Coverage::of(lines, |_| true)
     }
@@ -64,11 +64,11 @@ impl Line {
     }
 }
 
-/// Share of rows, the nearest ones, that say how far off the model is.
+/// Share of rows, the nearest ones, from which the error is estimated.
 const NEAREST: f64 = 0.9;
 
-/// The standard deviation of the logarithm of simulated over published, of the nearest rows of a kind that were not
-/// fitted, and how many rows there are.
+/// The standard deviation of the logarithm of simulated over published, for the nearest held-out rows of a kind, and
+/// the number of rows.
 fn off(lines: &[Line], kind: Figure) -> Option<(f64, usize)> {
     let held_out = lines
         .iter()
@@ -85,7 +85,7 @@ fn off(lines: &[Line], kind: Figure) -> Option<(f64, usize)> {
     (rows > 0).then(|| ((squares / errors.len() as f64).sqrt(), rows))
 }
 
-/// The lines under the tables; nothing where no row has an interval.
+/// The lines under the tables; empty if no row has an interval.
 pub(super) fn text(lines: &[Line]) -> String {
     let Some(all) = Coverage::of_all(lines) else {
         return String::new();

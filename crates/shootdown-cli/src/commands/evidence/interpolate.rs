@@ -53,7 +53,7 @@ fn line(points: &[(f64, f64)], x: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// The published rows, as if `ipi` were fitted at 16 threads too: a line needs two.
+    /// The published rows, with `ipi` fitted at 16 threads too, because a line needs two points.
     fn rows() -> Vec<Published> {
         let mut rows = crate::published::rows();
         let of_two = rows

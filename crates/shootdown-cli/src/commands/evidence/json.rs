@@ -39,7 +39,7 @@ struct Document<'a> {
     rows: Vec<Row<'a>>,
     /// One element for each machine.
     machines: Vec<Machine<'a>>,
-    /// How the 90 % intervals do on rows that nothing was fitted on; null where no such row has one.
+    /// The coverage of the 90 % intervals on held-out rows; null if no such row has one.
     intervals: Option<Coverage>,
     /// Statements about the curves. Null when a run for them failed, and with `--rows`.
     shape: Option<Vec<Shape>>,
@@ -86,8 +86,8 @@ struct Row<'a> {
     simulated: Option<f64>,
     /// `simulated` against `published`: (simulated - published) / published.
     relative_error: Option<f64>,
-    /// Ends of the 90 % interval around `simulated`: where the true number lies, by what is assumed of the machine and by
-    /// errors on published rows. Null where there is none.
+    /// Ends of the 90 % interval around `simulated`, from the assumed ranges of the machine and the errors on published
+    /// rows. Null without one.
     interval_90: Option<[f64; 2]>,
     /// The prediction of interpolation between fitted rows.
     interpolated: Option<f64>,

@@ -40,7 +40,7 @@ pub struct Line {
     pub published: Published,
     /// Median over the runs; none when all failed or nothing was run.
     pub simulated: Option<f64>,
-    /// The 90 % interval of that, as factors.
+    /// Its 90 % interval, as factors.
     pub interval: Option<Interval>,
     /// The interpolation's prediction, if there is one.
     pub interpolated: Option<f64>,

@@ -85,7 +85,7 @@ impl Runs {
         all(row) && row.reference().is_none_or(|over| all(&over))
     }
 
-    /// Where a row's run stands in the table of intervals.
+    /// The place of a row's run in the table of intervals.
     fn place<'a>(&'a self, row: &'a Published) -> Option<Place<'a>> {
         let spec = self.specs.get(*self.first.get(&key(row))?)?;
         Some(Place {
@@ -97,7 +97,7 @@ impl Runs {
         })
     }
 
-    /// The 90 % interval of what is simulated for `row`.
+    /// The 90 % interval of the simulated number of `row`.
     fn interval(&self, row: &Published) -> Option<Interval> {
         let own = self.place(row)?;
         let ratio = || {
@@ -120,7 +120,7 @@ impl Runs {
     }
 }
 
-/// What a row is, as far as its interval depends on it.
+/// The properties of a row on which its interval depends.
 pub(super) fn figure(row: &Published) -> Figure {
     match row.metric {
         Metric::OpsPerS | Metric::NsPerOp | Metric::Seconds => Figure::rate_on(&row.machine),

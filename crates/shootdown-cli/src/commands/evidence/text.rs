@@ -151,7 +151,7 @@ pub(super) fn grid(lines: &[&Line]) -> Grid {
         columns.push((
             Column::number(
                 "90 % interval",
-                "where the true number lies with 90 % probability, by the numbers assumed and the errors found",
+                "contains the true number with 90 % probability, from assumed ranges and errors on published rows",
             )
             .optional(1),
             Box::new(interval),

@@ -76,7 +76,7 @@ struct Document<'a> {
     coverage: &'a Coverage,
     /// One element for each design.
     designs: &'a [Row],
-    /// CPU time lost over that under `ipi`, or under the first design that loses some. Empty where nothing is lost.
+    /// CPU time lost, relative to that under `ipi`, or under the first design with a loss. Empty if nothing is lost.
     ratios: &'a [Point],
     /// The recorded kernel's handling of the requests, beside the replay's prediction. Empty where program or machine
     /// is not as recorded.

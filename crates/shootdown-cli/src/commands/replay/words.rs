@@ -121,7 +121,7 @@ pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> Grid {
     Grid::new(columns, vec![vec![known.to_vec()], rows.collect()])
 }
 
-/// CPU time lost under each design over that under `ipi`, or under the first that loses some.
+/// CPU time lost under each design, relative to that under `ipi`, or under the first design with a loss.
 pub fn ratios(rows: &[Row], machine: &Model) -> Vec<Point> {
     let lost = |row: &Row| row.requester_time_ns + row.victim_time_ns;
     let some = |row: &&Row| lost(row) > 0.0;
@@ -135,7 +135,7 @@ pub fn ratios(rows: &[Row], machine: &Model) -> Vec<Point> {
         .collect()
 }
 
-/// Where a row stands in the table of intervals.
+/// The place of a row in the table of intervals.
 fn place<'a>(row: &'a Row, machine: &'a Model) -> Place<'a> {
     Place {
         machine,

@@ -120,7 +120,7 @@ pub fn kind(column: &str) -> Kind {
     }
 }
 
-/// The figures of a run by column: everything but a histogram's buckets. The 90 % interval is that of its rate.
+/// The figures of a run by column: all but the buckets of histograms. The 90 % interval is that of the rate.
 pub fn cells(result: &RunResult, interval: Option<[f64; 2]>) -> Vec<(String, Value)> {
     let count = |name: &str, count: u64| (name.to_string(), Value::Count(count));
     let number = |name: &str, number: f64| (name.to_string(), Value::Number(number));

@@ -2,7 +2,7 @@ use super::*;
 use crate::runs::fake;
 use crate::runs::target::Target;
 
-/// A sentence of ratios without its intervals, and their ends.
+/// A sentence of ratios without its intervals, and the ends of those.
 fn without_ends(sentence: &str) -> (String, Vec<f64>) {
     let (mut bare, mut ends) = (Vec::new(), Vec::new());
     for word in sentence.split(' ') {
