@@ -3,11 +3,12 @@
 //! `examples/minimal-x86_64`.
 
 use crate::arch::{controller, interrupts, invalidate, traps};
-use crate::cpu::{add, cpu};
+use crate::cpu::{self, Cpu, MOST_CPUS, add, cpu};
 use crate::facade::Bare;
 use crate::{measure, serial, time};
+use core::sync::atomic::Ordering;
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Policy, Root, Stuck, Tag};
-use shootdown_cpu::Processor;
+use shootdown_cpu::{FlushByIpi, Processor};
 
 /// Words of a CPU set: 64 CPUs.
 pub const WORDS: usize = 1;
@@ -18,12 +19,37 @@ pub struct Hooks {
     pub processor: Processor,
     /// Broadcasts are emulated by interrupts.
     pub emulated: bool,
+    /// For broadcasts that the firmware refuses.
+    pub by_ipi: FlushByIpi<Bare, MOST_CPUS>,
     /// A CPU that does not answer is a violation (C5): where instructions are counted, no host can have kept it from
     /// running.
     pub silence_is_violation: bool,
 }
 
-// SAFETY: CPU numbers are fixed at start, interrupts are masked by `cli`, a pinned section is not left, and each
+impl Hooks {
+    /// A broadcast was refused: nothing has been flushed. So every CPU that is up flushes everything.
+    #[cold]
+    fn flush_everywhere(&self) {
+        let me = cpu().id;
+        let is_up = |other: &&Cpu| other.id != me && other.up.load(Ordering::Acquire);
+        let others = cpu::all().iter().filter(is_up).map(|other| other.id);
+        let send = || controller::send(others.clone(), traps::SHOOTDOWN);
+        self.by_ipi.everywhere(me, others.clone(), send, Self::flush_here);
+    }
+
+    /// Flushes everything here if a refused broadcast asks for it. In the handler, before the engine's.
+    #[cfg(target_arch = "riscv64")]
+    pub fn serve_refused(&self) {
+        self.by_ipi.serve(cpu().id, Self::flush_here);
+    }
+
+    fn flush_here() {
+        invalidate::here(cpu(), Local::All);
+        invalidate::sync();
+    }
+}
+
+// SAFETY: CPU numbers are fixed at start, interrupts are masked, a pinned section is not left, and each
 // instruction is the one that is asked for.
 unsafe impl Kernel<WORDS> for Hooks {
     const PREEMPTIBLE: bool = true;
@@ -80,6 +106,11 @@ unsafe impl Kernel<WORDS> for Hooks {
         invalidate::here(cpu(), what);
     }
 
+    #[inline(always)]
+    fn local_sync(&self) {
+        invalidate::sync();
+    }
+
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         // SAFETY: every root maps the upper half as the kernel's own does; spaces are retired before their root is
         // freed, and the engine has masked interrupts.
@@ -96,7 +127,9 @@ unsafe impl Kernel<WORDS> for Hooks {
 
     fn broadcast(&self, what: Broadcast) {
         add(&cpu().counts.broadcasts, 1);
-        self.processor.broadcast(what).expect("no x86-64 processor refuses one");
+        if self.processor.broadcast(what).is_err() {
+            self.flush_everywhere();
+        }
     }
 
     fn broadcast_sync(&self) {

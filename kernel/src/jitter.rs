@@ -24,11 +24,11 @@ pub fn end() {
     timer::arm(0);
 }
 
-/// The next interval.
-pub fn rearm(cpu: &Cpu) {
+/// The next interval, if there are any.
+pub fn rearm(cpu: &Cpu) -> bool {
     let most = MOST.load(Ordering::Relaxed);
     if most == 0 {
-        return;
+        return false;
     }
     // Marsaglia's xorshift64*.
     let mut state = cpu.jitter.get();
@@ -38,4 +38,5 @@ pub fn rearm(cpu: &Cpu) {
     cpu.jitter.set(state);
     let random = state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
     timer::arm((1 + random % most) as u32);
+    true
 }

@@ -152,6 +152,7 @@ fn set_up_engine(options: &Options, design: Design) {
     let hooks = Hooks {
         processor,
         emulated,
+        by_ipi: shootdown_cpu::FlushByIpi::new(),
         silence_is_violation: options.workload == "torture" && (options.icount.is_some() || options.fault.is_some()),
     };
     if let Some(name) = options.fault {

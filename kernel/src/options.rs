@@ -114,7 +114,12 @@ impl Options {
 
     /// The machine, as reports name it.
     pub fn target(&self) -> &'static str {
-        if self.bochs { "bochs-x86_64" } else { "qemu-x86_64" }
+        match (self.bochs, cfg!(target_arch = "aarch64"), cfg!(target_arch = "riscv64")) {
+            (true, ..) => "bochs-x86_64",
+            (_, true, _) => "qemu-aarch64",
+            (_, _, true) => "qemu-riscv64",
+            _ => "qemu-x86_64",
+        }
     }
 
     /// The designs, with their names.

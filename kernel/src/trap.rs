@@ -22,12 +22,12 @@ pub fn shootdown(end_of_interrupt: impl FnOnce()) {
     }
 }
 
-/// The timer of this CPU.
-pub fn timer(cpu: &Cpu) {
+/// The timer of this CPU. Whether it is armed again.
+pub fn timer(cpu: &Cpu) -> bool {
     // Walks mask interrupts: this CPU is in none.
     crate::engine().quiescent();
-    crate::jitter::rearm(cpu);
-    crate::linux::task::tick(cpu);
+    let by_jitter = crate::jitter::rearm(cpu);
+    crate::linux::task::tick(cpu) || by_jitter
 }
 
 /// The end of an interrupt handler that began then: subtracts its time from the account of the interrupted code.

@@ -33,16 +33,28 @@ const SEEDS: u32 = 64;
 const TRIES: u32 = 6;
 
 /// One case.
-struct Case {
-    name: String,
-    cpus: usize,
-    shift: u8,
-    words: String,
-    faults: bool,
-    expected: Expected,
+pub struct Case {
+    /// In reports.
+    pub name: String,
+    /// The machine.
+    pub emulator: Emulator,
+    /// CPUs.
+    pub cpus: usize,
+    /// log2 of the nanoseconds of an instruction.
+    pub shift: u8,
+    /// Instructions are not counted, and CPUs run at once.
+    pub at_once: bool,
+    /// The kernel's command line.
+    pub words: String,
+    /// The kernel with known bugs.
+    pub faults: bool,
+    /// What must come of it.
+    pub expected: Expected,
 }
 
-enum Expected {
+/// How a case must end.
+pub enum Expected {
+    /// As it should.
     Success,
     /// The output equals that of another run too. On a busy host QEMU's own thread occasionally runs a timer in place
     /// of the thread that runs the CPUs, and a turn then ends elsewhere. So when two runs differ, one of a few more
@@ -62,10 +74,10 @@ pub fn run(end: Instant) -> Result<(), String> {
     println!("building the kernel, and once more with its known bugs");
     let never = AtomicBool::new(false);
     let (plain, faulty) = (image.build(&never)?, image.clone().with_faults().build(&never)?);
-    let all = all();
+    let all = all(&emulator);
     let mut failures = cases::run(&all, |_, case| {
         let path = if case.faults { &faulty } else { &plain };
-        case.run(&emulator, path)
+        case.run(path)
     })?;
     if let Err(why) = iso::check(&emulator, &plain, end) {
         failures.push(why);
@@ -77,11 +89,13 @@ pub fn run(end: Instant) -> Result<(), String> {
     }
 }
 
-fn all() -> Vec<Case> {
+fn all(emulator: &Emulator) -> Vec<Case> {
     let case = |name: String, words: String| Case {
         name,
+        emulator: emulator.clone(),
         cpus: 4,
         shift: 0,
+        at_once: false,
         words,
         faults: false,
         expected: Expected::Success,
@@ -148,14 +162,6 @@ pub fn visible_faults() -> Vec<(&'static str, &'static str)> {
     visible
 }
 
-fn machine(cpus: usize, shift: u8) -> Machine {
-    Machine {
-        cpus,
-        clock: Clock::Counted { shift },
-        memory_mib: 256,
-    }
-}
-
 impl cases::Case for Case {
     fn name(&self) -> &str {
         &self.name
@@ -166,14 +172,26 @@ impl cases::Case for Case {
 }
 
 impl Case {
-    fn once(&self, emulator: &Emulator, image: &Path, words: &str) -> Result<Run, String> {
-        machine(self.cpus, self.shift).run(emulator, image, words, MOST, &AtomicBool::new(false))
+    fn once(&self, image: &Path, words: &str) -> Result<Run, String> {
+        let machine = Machine {
+            cpus: self.cpus,
+            clock: match self.at_once {
+                true => Clock::Translated,
+                false => Clock::Counted { shift: self.shift },
+            },
+            memory_mib: 256,
+        };
+        machine.run(&self.emulator, image, words, MOST, &AtomicBool::new(false))
     }
 
-    fn run(&self, emulator: &Emulator, image: &Path) -> Result<String, String> {
+    /// Tries it with that kernel.
+    ///
+    /// # Errors
+    /// What was not as it should be.
+    pub fn run(&self, image: &Path) -> Result<String, String> {
         match self.expected {
             Expected::Success => {
-                let run = self.once(emulator, image, &self.words)?;
+                let run = self.once(image, &self.words)?;
                 match run.problem() {
                     None => Ok(format!("passed in {:.1} s", run.seconds)),
                     Some(problem) => Err(problem),
@@ -182,7 +200,7 @@ impl Case {
             Expected::Twice => {
                 let mut seen: Vec<Vec<String>> = Vec::new();
                 for number in 1..=TRIES {
-                    let run = self.once(emulator, image, &self.words)?;
+                    let run = self.once(image, &self.words)?;
                     match run.problem() {
                         Some(problem) => return Err(problem),
                         None if seen.contains(&run.lines) => return Ok(format!("two of {number} identical")),
@@ -196,7 +214,7 @@ impl Case {
                 for seed in 1..=SEEDS {
                     let jitter = if seed % 2 == 1 { 700 } else { 3000 };
                     let words = format!("{} seed={seed} jitter={jitter}", self.words);
-                    let run = self.once(emulator, image, &words)?;
+                    let run = self.once(image, &words)?;
                     match run.ended {
                         Ended::Violation => return Ok(run.caught_with(seed)),
                         Ended::Success => {}

@@ -16,6 +16,7 @@ mod iso;
 mod kernel;
 mod linux_baseline;
 mod needs;
+mod ports;
 mod programs;
 mod publish;
 mod size;
@@ -38,6 +39,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask book             build the book of docs/ and check its links
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
+       cargo xtask kernel --arch A [all]  the same on A (aarch64, riscv64); all: more seeds, a table of known bugs
        cargo xtask embed            run the minimal kernels of examples/ in QEMU, with the engine and without
        cargo xtask c-machine        run the machine written in C on AArch64 and RISC-V, by QEMU
        cargo xtask c-library        build the library for kernels in C, check its names and sections, measure it
@@ -71,6 +73,8 @@ fn main() -> ExitCode {
         ["book"] => chore(book::run(Instant::now() + BUDGET)),
         ["tsan"] => chore(tsan::run(Instant::now() + BUDGET)),
         ["kernel"] => chore(kernel::run(Instant::now() + BUDGET)),
+        ["kernel", "--arch", name] => chore(ports::main(name, false, Instant::now() + BUDGET)),
+        ["kernel", "--arch", name, "all"] => chore(ports::main(name, true, Instant::now() + BUDGET)),
         ["embed"] => chore(
             needs::Need::Embed
                 .meet(Instant::now() + BUDGET)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use shootdown_qemu::{BARE_TARGET, BINARY, BOCHS_NEEDS, Emulator, ISO_NEEDS, PACKAGE};
+use shootdown_qemu::{Arch, BARE_TARGET, BINARY, BOCHS_NEEDS, Emulator, ISO_NEEDS, PACKAGE};
 
 use super::publish::OLDEST;
 use super::{c_library, c_machine, child, debian, iso, workspace};
@@ -26,6 +26,8 @@ pub enum Need {
     Programs,
     /// The targets of the minimal kernels, and their emulators.
     Embed,
+    /// The target of the kernel on another instruction set, and its emulator.
+    Port(Arch),
     /// Cross compilers, their Rust targets and those of kernels, what builds the library for them, and QEMU for programs
     /// of other instruction sets.
     CMachine,
@@ -39,8 +41,11 @@ pub enum Need {
 const EMULATORS: [(&str, &str); 3] = [
     ("qemu-system-aarch64", "qemu-system-arm"),
     ("qemu-system-riscv64", "qemu-system-misc"),
-    ("/usr/share/qemu/opensbi-riscv64-generic-fw_dynamic.bin", "opensbi"),
+    FIRMWARE[0],
 ];
+
+/// What QEMU starts on RISC-V.
+const FIRMWARE: [(&str, &str); 1] = [("/usr/share/qemu/opensbi-riscv64-generic-fw_dynamic.bin", "opensbi")];
 
 /// Targets of the minimal kernels, and the others that `shootdown-cpu` is built for.
 const BARE_TARGETS: [&str; 5] = [
@@ -75,6 +80,13 @@ impl Need {
             Need::Bochs => all.extend(BOCHS_NEEDS.iter().chain(&ISO_NEEDS)),
             Need::Programs => all.extend(COMPILER),
             Need::Embed => all.extend(EMULATORS),
+            Need::Port(arch) => {
+                let mut needed = vec![(arch.binary(), arch.package())];
+                if arch == Arch::Riscv64 {
+                    needed.extend(FIRMWARE);
+                }
+                all = needed;
+            }
             Need::CMachine => all = [&c_machine::PACKAGES[..], &c_library::PACKAGES].concat(),
             Need::Subcommand(..) | Need::Target(_) | Need::Publish | Need::BareTargets => all.clear(),
         }
@@ -83,6 +95,7 @@ impl Need {
 
     /// The missing items that rustup adds: its arguments, and the remedy without rustup.
     fn rustup(self) -> Vec<(Vec<&'static str>, String)> {
+        let port;
         let targets: &[&'static str] = match &self {
             Need::Subcommand(name, component, package) => {
                 let present = quiet(workspace::cargo().args([*name, "--version"]));
@@ -94,6 +107,10 @@ impl Need {
             }
             Need::Target(target) => &[*target],
             Need::Kernel | Need::Bochs | Need::Programs => &[BARE_TARGET],
+            Need::Port(arch) => {
+                port = [arch.target()];
+                &port
+            }
             Need::Embed | Need::Publish | Need::BareTargets => &BARE_TARGETS,
             Need::CMachine => &C_TARGETS,
         };

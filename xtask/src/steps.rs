@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use shootdown_qemu::BARE_TARGET;
+use shootdown_qemu::{Arch, BARE_TARGET};
 
 use super::child;
 use super::needs::Need;
@@ -140,6 +140,10 @@ pub fn all() -> Vec<Step> {
         Step {
             need: Some(Need::Kernel),
             ..step("kernel", &["xtask", "kernel"])
+        },
+        Step {
+            need: Some(Need::Port(Arch::Aarch64)),
+            ..step("aarch64", &["xtask", "kernel", "--arch", "aarch64"])
         },
         Step {
             need: Some(Need::Bochs),

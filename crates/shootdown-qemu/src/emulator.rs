@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::arch::Arch;
+
 /// The program.
 pub const BINARY: &str = "qemu-system-x86_64";
 /// Its Debian and Ubuntu package.
@@ -27,6 +29,11 @@ impl fmt::Display for Version {
 #[derive(Debug, Clone)]
 pub struct Emulator {
     pub(crate) program: PathBuf,
+    pub(crate) arch: Arch,
+    /// What is added to the name of the board.
+    pub(crate) board: &'static str,
+    /// Another processor than the one with everything.
+    pub(crate) processor: Option<&'static str>,
     /// Its version.
     pub version: Version,
 }
@@ -37,7 +44,28 @@ impl Emulator {
     /// # Errors
     /// One line with the package, the version and the command that installs it.
     pub fn find() -> Result<Emulator, String> {
-        Emulator::at(PathBuf::from(BINARY))
+        Emulator::of(Arch::X86_64)
+    }
+
+    /// Asks the QEMU of that instruction set on the search path.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn of(arch: Arch) -> Result<Emulator, String> {
+        Emulator::asked(arch, PathBuf::from(arch.binary()))
+    }
+
+    /// With a board that has this too, in QEMU's words: `,virtualization=on`.
+    pub fn with_board(self, board: &'static str) -> Emulator {
+        Emulator { board, ..self }
+    }
+
+    /// With this processor, where it is translated, in QEMU's words.
+    pub fn with_processor(self, name: &'static str) -> Emulator {
+        Emulator {
+            processor: Some(name),
+            ..self
+        }
     }
 
     /// Asks the QEMU at `program`.
@@ -45,23 +73,34 @@ impl Emulator {
     /// # Errors
     /// As [`find`](Self::find).
     pub fn at(program: PathBuf) -> Result<Emulator, String> {
+        Emulator::asked(Arch::X86_64, program)
+    }
+
+    fn asked(arch: Arch, program: PathBuf) -> Result<Emulator, String> {
+        let (package, install) = (arch.package(), arch.install());
         let asked = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
         let answer = asked.map_err(|error| {
             format!(
-                "{} cannot be run ({error}): install package {PACKAGE} {OLDEST} or newer: sudo {INSTALL}",
+                "{} cannot be run ({error}): install package {package} {OLDEST} or newer: sudo {install}",
                 program.display()
             )
         })?;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
         let first = text.lines().next().unwrap_or_default();
         match version(first) {
-            Some(version) if version >= OLDEST => Ok(Emulator { program, version }),
+            Some(version) if version >= OLDEST => Ok(Emulator {
+                program,
+                arch,
+                board: "",
+                processor: None,
+                version,
+            }),
             Some(version) => Err(format!(
-                "{} is version {version}; {OLDEST} or newer is needed: a newer package {PACKAGE} (sudo {INSTALL})",
+                "{} is version {version}; {OLDEST} or newer is needed: a newer package {package} (sudo {install})",
                 program.display()
             )),
             None => Err(format!(
-                "{} does not say its version, but {:?}; expected QEMU {OLDEST} or newer, package {PACKAGE}",
+                "{} does not say its version, but {:?}; expected QEMU {OLDEST} or newer, package {package}",
                 program.display(),
                 first
             )),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
+use crate::arch::Arch;
 use crate::program::{self, NotDone};
 
 /// The target that the kernel is built for.
@@ -15,6 +16,7 @@ pub const BARE_TARGET: &str = "x86_64-unknown-none";
 pub struct Image {
     folder: PathBuf,
     faults: bool,
+    arch: Arch,
 }
 
 impl Image {
@@ -31,6 +33,7 @@ impl Image {
             Some(folder) => Ok(Image {
                 folder: folder.join("kernel"),
                 faults: false,
+                arch: Arch::X86_64,
             }),
             None => Err(format!(
                 "no kernel/ in or above {}: run this inside a checkout of the project",
@@ -44,11 +47,23 @@ impl Image {
         Image { faults: true, ..self }
     }
 
+    /// For that instruction set.
+    pub fn of(self, arch: Arch) -> Image {
+        Image { arch, ..self }
+    }
+
     /// The command that builds it. Its output is Cargo's.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
-            .args(["build", "--release", "--locked", "--target-dir"])
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "--target",
+                self.arch.target(),
+                "--target-dir",
+            ])
             .arg(self.target())
             .current_dir(&self.folder)
             // They would replace the flags of the kernel's own configuration.
@@ -72,7 +87,8 @@ impl Image {
         }
         if text.contains("can't find crate for `core`") {
             return Err(NotDone::Failed(format!(
-                "the target {BARE_TARGET} is not installed: rustup target add {BARE_TARGET}"
+                "the target {target} is not installed: rustup target add {target}",
+                target = self.arch.target()
             )));
         }
         Err(NotDone::Failed(format!(
@@ -83,7 +99,7 @@ impl Image {
 
     /// Its path once it is built.
     pub fn path(&self) -> PathBuf {
-        self.target().join(BARE_TARGET).join("release/shootdown-kernel")
+        self.target().join(self.arch.target()).join("release/shootdown-kernel")
     }
 
     /// In separate folders, or each build would undo the other's.

@@ -3,6 +3,7 @@
 //!
 //! Independent of designs and of the kernel's output: a run is a command line, an exit status, and lines of text.
 
+mod arch;
 mod bochs;
 mod emulator;
 mod image;
@@ -11,6 +12,7 @@ mod needs;
 mod program;
 mod run;
 
+pub use arch::Arch;
 pub use bochs::{BOCHS_CPU, BOCHS_INSTALL, BOCHS_NEEDS, Bochs};
 pub use emulator::{BINARY, Emulator, INSTALL, OLDEST, PACKAGE, Version};
 pub use image::{BARE_TARGET, Image};

@@ -140,7 +140,7 @@ impl Machine {
         most: Duration,
         stop: &AtomicBool,
     ) -> Result<Run, String> {
-        self.start(emulator, self.arguments(image, words), most, stop)
+        self.start(emulator, self.arguments(emulator, image, words), most, stop)
     }
 
     /// Boots an image made by [`write_iso`](crate::write_iso), as a machine with a screen and a BIOS, or with that
@@ -156,8 +156,8 @@ impl Machine {
         most: Duration,
         stop: &AtomicBool,
     ) -> Result<Run, String> {
-        let mut arguments = self.hardware();
-        arguments.extend(self.accelerator());
+        let mut arguments = self.hardware(emulator);
+        arguments.extend(self.accelerator(emulator));
         arguments.extend(["-vga".into(), "std".into(), "-cdrom".into(), iso.display().to_string()]);
         if let Some(firmware) = firmware {
             arguments.extend(["-bios".into(), firmware.display().to_string()]);
@@ -223,10 +223,10 @@ impl Machine {
     }
 
     /// QEMU's arguments for a kernel.
-    fn arguments(&self, image: &Path, words: &str) -> Vec<String> {
+    fn arguments(&self, emulator: &Emulator, image: &Path, words: &str) -> Vec<String> {
         let mut append = words.to_owned();
-        let mut arguments = self.hardware();
-        arguments.extend(self.accelerator());
+        let mut arguments = self.hardware(emulator);
+        arguments.extend(self.accelerator(emulator));
         if let Clock::Counted { shift } = self.clock {
             append.push_str(&format!(" icount={shift}"));
             arguments.extend(["-icount".into(), format!("shift={shift},sleep=off")]);
@@ -236,18 +236,23 @@ impl Machine {
     }
 
     /// The parts of the machine.
-    fn hardware(&self) -> Vec<String> {
-        let fixed = "-nodefaults -display none -serial stdio -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4";
-        let mut arguments: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
+    fn hardware(&self, emulator: &Emulator) -> Vec<String> {
+        let fixed = ["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"];
+        let all = fixed.iter().chain(emulator.arch.board());
+        let mut arguments: Vec<String> = all.map(|&word| word.to_owned()).collect();
+        if let Some(machine) = emulator.arch.machine() {
+            arguments.extend(["-M".into(), format!("{machine}{}", emulator.board)]);
+        }
         arguments.extend(["-smp".into(), self.cpus.to_string()]);
         arguments.extend(["-m".into(), format!("{}M", self.memory_mib)]);
         arguments
     }
 
-    fn accelerator(&self) -> [String; 4] {
+    fn accelerator(&self, emulator: &Emulator) -> [String; 4] {
+        let translated = emulator.processor.unwrap_or(emulator.arch.translated());
         let (cpu, accelerator) = match self.clock {
-            Clock::Counted { .. } => ("max", "tcg,thread=single"),
-            Clock::Translated => ("max", "tcg,thread=multi"),
+            Clock::Counted { .. } => (translated, "tcg,thread=single"),
+            Clock::Translated => (translated, "tcg,thread=multi"),
             Clock::Hardware => ("host", "kvm"),
         };
         ["-cpu", cpu, "-accel", accelerator].map(str::to_owned)
@@ -263,6 +268,7 @@ fn end(child: &mut Child) -> Option<std::process::ExitStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::Arch;
 
     #[test]
     fn a_counted_machine_tells_the_kernel_how_it_counts() {
@@ -271,7 +277,20 @@ mod tests {
             clock: Clock::Counted { shift: 3 },
             memory_mib: 256,
         };
-        let arguments = machine.arguments(Path::new("k"), "workload=hello").join(" ");
+        let emulator = |arch| Emulator {
+            program: "qemu".into(),
+            arch,
+            board: ",virtualization=on",
+            processor: None,
+            version: crate::OLDEST,
+        };
+        let arguments = |arch| {
+            let all = machine.arguments(&emulator(arch), Path::new("k"), "workload=hello");
+            all.join(" ")
+        };
+        let ported = arguments(Arch::Aarch64);
+        assert!(ported.contains("-M virt,gic-version=3,virtualization=on"), "{ported}");
+        let arguments = arguments(Arch::X86_64);
         assert!(arguments.contains("-icount shift=3,sleep=off"), "{arguments}");
         assert!(
             arguments.ends_with("-kernel k -append workload=hello icount=3"),

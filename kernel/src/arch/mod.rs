@@ -22,3 +22,18 @@
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub use self::x86_64::*;
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::*;
+
+#[cfg(target_arch = "riscv64")]
+mod riscv64;
+#[cfg(target_arch = "riscv64")]
+pub use riscv64::*;
+
+#[cfg(not(target_arch = "x86_64"))]
+mod device_tree;
+#[cfg(not(target_arch = "x86_64"))]
+mod generic_calls;

@@ -3,7 +3,7 @@
 use super::memory::Addresses;
 use super::user;
 use crate::arch::user::ELF_MACHINE;
-use crate::memory::{PAGE, USER_END};
+use crate::memory::{PAGE, USER_BITS, USER_END};
 use crate::region::{Access, Region};
 use crate::space::AddressSpace;
 use alloc::string::String;
@@ -13,11 +13,11 @@ use elf::abi::{ET_DYN, ET_EXEC, PF_W, PF_X, PT_INTERP, PT_LOAD};
 use elf::endian::LittleEndian;
 
 /// Where a program goes that can be anywhere.
-const ANYWHERE: u64 = 0x0000_5555_5555_4000;
+const ANYWHERE: u64 = ((1 << USER_BITS) / 3 * 2 - PAGE) & !(PAGE - 1);
 /// Bytes of the first thread's stack.
 const STACK: u64 = 8 << 20;
 /// One past its last byte.
-const STACK_END: u64 = 0x0000_7FFF_FFFF_0000;
+const STACK_END: u64 = (1 << USER_BITS) - 0x1_0000;
 
 /// The data in front of the program's arguments (System V ABI, "auxiliary vector").
 const AT_PHDR: u64 = 3;

@@ -225,14 +225,16 @@ fn step_aside(after: After) {
     }
 }
 
-/// The timer has rung on this CPU.
-pub fn tick(cpu: &Cpu) {
+/// The timer has rung on this CPU. Whether it was armed again, for the task that runs here.
+pub fn tick(cpu: &Cpu) -> bool {
     let here = &HERE[cpu.id];
     // SAFETY: only this CPU changes it, and not in a handler.
-    if unsafe { (*here.task.get()).is_some() } {
+    let runs = unsafe { (*here.task.get()).is_some() };
+    if runs {
         here.ticked.set(true);
         timer::arm(TICK);
     }
+    runs
 }
 
 /// Before user code continues: ends the task if its process ends, yields if it has used its time. Interrupts are off.

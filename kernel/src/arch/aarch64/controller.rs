@@ -1,0 +1,101 @@
+//! The GICv3: interrupts to other CPUs, the timer's.
+
+use super::{boot, timer, traps};
+use crate::cpu::controller_id;
+use crate::memory::direct;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use shootdown_cpu::{Controller, ControllerId};
+
+/// Of the distributor: control, with affinity routing, and interrupts of group 1.
+const CONTROL: u64 = 0;
+const BY_AFFINITY_GROUP_1: u32 = 0x12;
+/// Of each redistributor, and of the frame behind it for its own interrupts.
+const TYPE: u64 = 8;
+const WAKER: u64 = 0x14;
+const FRAME: u64 = 0x1_0000;
+const GROUP: u64 = FRAME + 0x80;
+const ENABLE: u64 = FRAME + 0x100;
+/// Bytes of a redistributor.
+const REDISTRIBUTOR: u64 = 0x2_0000;
+
+/// Where the redistributors begin and end.
+static REDISTRIBUTORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+fn write(register: u64, value: u32) {
+    // SAFETY: a register of the controller, mapped as a device.
+    unsafe { direct::<u32>(register).write_volatile(value) }
+}
+
+fn read(register: u64) -> u32 {
+    // SAFETY: as in `write`; reading has no effect.
+    unsafe { direct::<u32>(register).read_volatile() }
+}
+
+/// Finds the CPUs, the one that runs first. On that one, before the controller is used.
+///
+/// # Panics
+/// When the device tree has no GICv3.
+pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
+    let Some([(distributor, _), (first, length), ..]) = told.tree.device(&["arm,gic-v3"]).as_deref().map(|all| {
+        let [distributor, redistributors, ..] = all else {
+            panic!("the device tree does not say where the GICv3 is")
+        };
+        [*distributor, *redistributors]
+    }) else {
+        panic!("the device tree has no GICv3: give QEMU -M virt,gic-version=3")
+    };
+    write(distributor + CONTROL, BY_AFFINITY_GROUP_1);
+    REDISTRIBUTORS[0].store(first, Ordering::Relaxed);
+    REDISTRIBUTORS[1].store(first + length, Ordering::Relaxed);
+    told.tree.cpus(Controller.this_cpu())
+}
+
+/// The redistributor of this CPU: the one that has its affinity.
+fn redistributor() -> u64 {
+    let [first, end] = [0, 1].map(|index: usize| REDISTRIBUTORS[index].load(Ordering::Relaxed));
+    let me = Controller.this_cpu();
+    let packed = (me & 0xFF_FFFF | me >> 8 & 0xFF00_0000) as u32;
+    let mut all = (first..end).step_by(REDISTRIBUTOR as usize);
+    all.find(|&base| read(base + TYPE + 4) == packed)
+        .expect("every CPU has its redistributor")
+}
+
+/// Switches this CPU's part on: its interrupts in group 1, of every priority.
+pub fn enable() {
+    let base = redistributor();
+    write(base + WAKER, 0);
+    while read(base + WAKER) & 1 << 2 != 0 {
+        super::interrupts::pause();
+    }
+    write(base + GROUP, u32::MAX);
+    write(
+        base + ENABLE,
+        1 << traps::SHOOTDOWN | 1 << traps::JOB | 1 << timer::INTERRUPT,
+    );
+    // SAFETY: ICC_SRE_EL1, by system registers; ICC_PMR_EL1, every priority; ICC_IGRPEN1_EL1.
+    unsafe {
+        core::arch::asm!(
+            "msr S3_0_C12_C12_5, {seven}",
+            "isb",
+            "msr S3_0_C4_C6_0, {all}",
+            "msr S3_0_C12_C12_7, {one}",
+            "isb",
+            seven = in(reg) 7_u64,
+            all = in(reg) 0xFF_u64,
+            one = in(reg) 1_u64,
+            options(nostack)
+        );
+    }
+}
+
+/// Raises an interrupt on these CPUs. Earlier stores are visible before it arrives.
+#[inline]
+pub fn send(cpus: impl IntoIterator<Item = usize>, interrupt: u8) {
+    use shootdown::Facade;
+    // The engine has done so for its own; jobs and wake-ups have not.
+    if interrupt != traps::SHOOTDOWN {
+        shootdown_cpu::BareMetal::before_ipi();
+    }
+    Controller.send(cpus.into_iter().map(controller_id), interrupt);
+}

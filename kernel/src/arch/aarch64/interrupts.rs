@@ -1,0 +1,59 @@
+//! The interrupt mask, and WFI.
+
+use core::arch::asm;
+
+pub use shootdown_cpu::relax as pause;
+
+/// Takes interrupts.
+#[inline]
+pub fn enable() {
+    // SAFETY: the handlers are set up.
+    unsafe { asm!("msr daifclr, #2", options(nostack, preserves_flags)) };
+}
+
+/// Masks interrupts.
+#[inline]
+pub fn disable() {
+    // SAFETY: masking harms nothing.
+    unsafe { asm!("msr daifset, #2", options(nostack, preserves_flags)) };
+}
+
+/// Whether interrupts are taken.
+#[inline]
+pub fn are_enabled() -> bool {
+    !shootdown_cpu::interrupts_are_off()
+}
+
+/// Runs `body` with interrupts masked.
+#[inline]
+pub fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
+    let saved = shootdown_cpu::interrupts_off();
+    let result = body();
+    shootdown_cpu::interrupts_restore(saved);
+    result
+}
+
+/// Sleeps until an interrupt. Interrupts are off, and off again when it returns: one that is pending ends WFI although
+/// it is masked, so none is missed between the caller's last look and the sleep.
+pub fn sleep() {
+    // SAFETY: sleeps, and takes what is pending.
+    unsafe {
+        asm!(
+            "dsb sy",
+            "wfi",
+            "msr daifclr, #2",
+            "isb",
+            "msr daifset, #2",
+            options(nostack)
+        )
+    };
+}
+
+/// Nothing more will happen here.
+pub fn stop() -> ! {
+    loop {
+        disable();
+        // SAFETY: sleeps.
+        unsafe { asm!("wfi", options(nostack)) };
+    }
+}

@@ -1,0 +1,153 @@
+//! The way between user code and the kernel: the registers that user code needs, the state of the floating-point unit,
+//! and the switch from one kernel stack to another. User code comes in by `traps.rs`.
+
+use super::traps::Frame;
+use core::arch::{asm, global_asm};
+
+/// Programs that run here, by the number in their ELF header.
+pub const ELF_MACHINE: u16 = elf::abi::EM_AARCH64;
+
+// (place of the old stack pointer, new stack pointer): goes on where the new stack was left.
+global_asm!(
+    r#"
+    .section .text
+    .global linux_switch
+linux_switch:
+    sub sp, sp, #96
+    stp x19, x20, [sp]
+    stp x21, x22, [sp, #16]
+    stp x23, x24, [sp, #32]
+    stp x25, x26, [sp, #48]
+    stp x27, x28, [sp, #64]
+    stp x29, x30, [sp, #80]
+    mov x2, sp
+    str x2, [x0]
+    mov sp, x1
+    ldp x19, x20, [sp]
+    ldp x21, x22, [sp, #16]
+    ldp x23, x24, [sp, #32]
+    ldp x25, x26, [sp, #48]
+    ldp x27, x28, [sp, #64]
+    ldp x29, x30, [sp, #80]
+    add sp, sp, #96
+    ret
+
+    .arch_extension fp
+    .arch_extension simd
+    .global fpu_save
+fpu_save:
+    stp q0, q1, [x0]
+    stp q2, q3, [x0, #32]
+    stp q4, q5, [x0, #64]
+    stp q6, q7, [x0, #96]
+    stp q8, q9, [x0, #128]
+    stp q10, q11, [x0, #160]
+    stp q12, q13, [x0, #192]
+    stp q14, q15, [x0, #224]
+    stp q16, q17, [x0, #256]
+    stp q18, q19, [x0, #288]
+    stp q20, q21, [x0, #320]
+    stp q22, q23, [x0, #352]
+    stp q24, q25, [x0, #384]
+    stp q26, q27, [x0, #416]
+    stp q28, q29, [x0, #448]
+    stp q30, q31, [x0, #480]
+    mrs x1, fpcr
+    mrs x2, fpsr
+    add x0, x0, #512
+    stp x1, x2, [x0]
+    ret
+    .global fpu_load
+fpu_load:
+    ldp q0, q1, [x0]
+    ldp q2, q3, [x0, #32]
+    ldp q4, q5, [x0, #64]
+    ldp q6, q7, [x0, #96]
+    ldp q8, q9, [x0, #128]
+    ldp q10, q11, [x0, #160]
+    ldp q12, q13, [x0, #192]
+    ldp q14, q15, [x0, #224]
+    ldp q16, q17, [x0, #256]
+    ldp q18, q19, [x0, #288]
+    ldp q20, q21, [x0, #320]
+    ldp q22, q23, [x0, #352]
+    ldp q24, q25, [x0, #384]
+    ldp q26, q27, [x0, #416]
+    ldp q28, q29, [x0, #448]
+    ldp q30, q31, [x0, #480]
+    add x0, x0, #512
+    ldp x1, x2, [x0]
+    msr fpcr, x1
+    msr fpsr, x2
+    ret
+"#
+);
+
+unsafe extern "C" {
+    fn linux_switch(old: *mut u64, new: u64);
+    fn trap_return();
+    fn fpu_save(state: *mut u128);
+    fn fpu_load(state: *const u128);
+}
+
+/// Lets user code on this CPU use the floating-point unit. Once on each CPU.
+pub fn set_up() {
+    // SAFETY: CPACR_EL1.FPEN. The kernel is built without floating point.
+    unsafe { asm!("msr cpacr_el1, {}", "isb", in(reg) 3_u64 << 20, options(nostack)) };
+}
+
+/// Where user code finds its thread (TPIDR_EL0).
+pub fn set_thread_pointer(base: u64) {
+    // SAFETY: the kernel does not use it.
+    unsafe { asm!("msr tpidr_el0, {}", in(reg) base, options(nostack)) };
+}
+
+/// State of the floating-point unit: 32 registers, then FPCR and FPSR.
+#[repr(C, align(16))]
+#[derive(Clone)]
+pub struct Fpu([u128; 33]);
+
+impl Fpu {
+    /// As a program finds it.
+    pub fn new() -> Fpu {
+        Fpu([0; 33])
+    }
+
+    /// Takes down what this CPU has.
+    pub fn save(&mut self) {
+        // SAFETY: as many bytes as are written.
+        unsafe { fpu_save(self.0.as_mut_ptr()) };
+    }
+
+    /// Gives it to this CPU. The kernel itself uses none of it.
+    pub fn load(&self) {
+        // SAFETY: as many bytes as are read.
+        unsafe { fpu_load(self.0.as_ptr()) };
+    }
+}
+
+/// Goes on with the stack `new`, leaving this one in `old`.
+///
+/// # Safety
+/// `new` was left by this function or made by [`first_stack`], and nobody else goes on with it. Interrupts are off.
+pub unsafe fn switch(old: *mut u64, new: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { linux_switch(old, new) };
+}
+
+/// Prepares the kernel stack that ends at `top` so that a switch to it enters user code with `frame`.
+pub fn first_stack(top: u64, frame: Frame) -> u64 {
+    let place = top - size_of::<Frame>() as u64;
+    let words = place - 12 * 8;
+    let mut registers = [0_u64; 12];
+    // X30: where to go on.
+    registers[11] = trap_return as *const () as u64;
+    // SAFETY: a stack that nobody uses, larger than this by far, and aligned.
+    unsafe {
+        (place as *mut Frame).write(frame);
+        (words as *mut [u64; 12]).write(registers);
+    }
+    words
+}
+
+pub use crate::arch::generic_calls::call_number;

@@ -1,0 +1,143 @@
+//! The device tree that the loader leaves: the command line, memory, CPUs, and where devices are.
+
+use crate::memory::{self, DIRECT_BYTES};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use dtoolkit::fdt::{Fdt, FdtNode};
+use dtoolkit::standard::NodeStandard;
+use dtoolkit::{Node, Property};
+
+/// Most bytes of a tree.
+const MOST: usize = 2 << 20;
+
+/// A tree.
+#[derive(Clone, Copy)]
+pub struct Tree(Fdt<'static>);
+
+/// First byte and length of something.
+pub type Stretch = (u64, u64);
+
+impl Tree {
+    /// The tree at a physical address in the direct map; `None` when none is there.
+    pub fn at(address: u64) -> Option<Tree> {
+        if address.checked_add(40)? > DIRECT_BYTES {
+            return None;
+        }
+        let header = memory::direct::<[u8; 8]>(address);
+        // SAFETY: memory of the loader's, in the direct map, which nobody writes.
+        let [m0, m1, m2, m3, l0, l1, l2, l3] = unsafe { header.read() };
+        let length = u32::from_be_bytes([l0, l1, l2, l3]) as usize;
+        if [m0, m1, m2, m3] != 0xD00D_FEED_u32.to_be_bytes() || length > MOST {
+            return None;
+        }
+        // SAFETY: as above, as long as its header says.
+        let bytes = unsafe { core::slice::from_raw_parts(header.cast_const().cast::<u8>(), length) };
+        // A copy: the memory may be given out.
+        Fdt::new(Vec::leak(bytes.to_vec())).ok().map(Tree)
+    }
+
+    /// The kernel's command line.
+    pub fn command_line(self) -> &'static str {
+        let chosen = self.0.find_node("/chosen");
+        let line = chosen.and_then(|node| text(&node, "bootargs"));
+        Box::leak(line.unwrap_or_default().into_boxed_str())
+    }
+
+    /// What the loader has put in memory beside the kernel (`-initrd`).
+    pub fn archive(self) -> Option<Stretch> {
+        let chosen = self.0.find_node("/chosen")?;
+        let [start, end] = ["linux,initrd-start", "linux,initrd-end"].map(|name| number(&chosen, name));
+        Some((start?, end?.checked_sub(start?)?))
+    }
+
+    /// End of the memory that holds `address`, as far as the direct map reaches.
+    ///
+    /// # Panics
+    /// When the tree has no such memory.
+    pub fn end_of_memory(self, address: u64) -> u64 {
+        let mut nodes = Vec::new();
+        collect(
+            self.0.root(),
+            &|node| node.name_without_address() == "memory",
+            &mut nodes,
+        );
+        let stretches = nodes.into_iter().flat_map(stretches);
+        let found = stretches
+            .into_iter()
+            .find(|&(start, length)| (start..start + length).contains(&address));
+        let (start, length) = found.expect("the device tree has the memory that the kernel is in");
+        (start + length).min(DIRECT_BYTES)
+    }
+
+    /// The `reg` of every CPU that can be used, `running` first.
+    pub fn cpus(self, running: u64) -> Vec<u64> {
+        let mut all = Vec::from([running]);
+        let cpus = self.0.find_node("/cpus").expect("the device tree has CPUs");
+        for node in cpus.children().filter(|node| node.name_without_address() == "cpu") {
+            let usable = text(&node, "status").is_none_or(|status| status == "okay");
+            let id = number(&node, "reg").expect("a CPU of the device tree has a number");
+            if usable && id != running {
+                all.push(id);
+            }
+        }
+        all.truncate(crate::cpu::MOST_CPUS);
+        all
+    }
+
+    /// The stretches of addresses of the first device that is compatible to one of `names`.
+    pub fn device(self, names: &[&str]) -> Option<Vec<Stretch>> {
+        let mut nodes = Vec::new();
+        collect(
+            self.0.root(),
+            &|node| names.iter().any(|name| node.is_compatible(name)),
+            &mut nodes,
+        );
+        nodes.first().map(|&node| stretches(node))
+    }
+
+    /// A property of text of the node at `path`.
+    pub fn text(self, path: &str, name: &str) -> Option<String> {
+        text(&self.0.find_node(path)?, name)
+    }
+
+    /// A property of one or two cells of the node at `path`.
+    pub fn number(self, path: &str, name: &str) -> Option<u64> {
+        number(&self.0.find_node(path)?, name)
+    }
+
+    /// A property of text that all CPUs have, one by one.
+    pub fn text_of_cpus(self, name: &str) -> Vec<String> {
+        let cpus = self.0.find_node("/cpus").expect("the device tree has CPUs");
+        let nodes = cpus.children().filter(|node| node.name_without_address() == "cpu");
+        nodes.map(|node| text(&node, name).unwrap_or_default()).collect()
+    }
+}
+
+fn collect(node: FdtNode<'static>, wanted: &dyn Fn(&FdtNode<'static>) -> bool, found: &mut Vec<FdtNode<'static>>) {
+    if wanted(&node) {
+        found.push(node);
+    }
+    for child in node.children() {
+        collect(child, wanted, found);
+    }
+}
+
+fn stretches(node: FdtNode<'static>) -> Vec<Stretch> {
+    let all = node.reg().ok().flatten().into_iter().flatten();
+    all.filter_map(|reg| Some((reg.address::<u64>().ok()?, reg.size::<u64>().ok()?)))
+        .collect()
+}
+
+/// The first of a list of texts.
+fn text(node: &FdtNode<'static>, name: &str) -> Option<String> {
+    let property = node.property(name)?;
+    let first = property.value().split(|&byte| byte == 0).next()?;
+    core::str::from_utf8(first).ok().map(String::from)
+}
+
+fn number(node: &FdtNode<'static>, name: &str) -> Option<u64> {
+    let property = node.property(name)?;
+    let cells = property.value().iter().take(8);
+    (!property.value().is_empty()).then(|| cells.fold(0, |number, &byte| number << 8 | u64::from(byte)))
+}

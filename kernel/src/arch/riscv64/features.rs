@@ -1,0 +1,109 @@
+//! What the harts and the firmware have, read once.
+
+use crate::arch::device_tree::Tree;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use shootdown::{Design, Errata, Machine, Root};
+use shootdown_cpu::Processor;
+use spin::Once;
+
+/// What is used of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Features {
+    /// ASIDs, Svinval, remote fences.
+    pub processor: Processor,
+}
+
+static FEATURES: Once<Features> = Once::new();
+/// Every hart has Svinval.
+static SVINVAL: AtomicBool = AtomicBool::new(false);
+/// Every hart has Sstc.
+static SSTC: AtomicBool = AtomicBool::new(false);
+static TIMER_HERTZ: AtomicU64 = AtomicU64::new(0);
+
+/// Takes down what only the device tree says. Before anything asks.
+///
+/// # Panics
+/// When it does not say how fast the counter runs.
+pub fn read(tree: Tree) {
+    let all = tree.text_of_cpus("riscv,isa");
+    let have = |name| all.iter().all(|isa| isa.split('_').any(|extension| extension == name));
+    SVINVAL.store(have("svinval"), Ordering::Relaxed);
+    SSTC.store(have("sstc"), Ordering::Relaxed);
+    let hertz = tree.number("/cpus", "timebase-frequency");
+    TIMER_HERTZ.store(
+        hertz.expect("the device tree says how fast time passes"),
+        Ordering::Relaxed,
+    );
+}
+
+/// Cycles of the counter per second.
+pub fn timer_hertz() -> u64 {
+    TIMER_HERTZ.load(Ordering::Relaxed)
+}
+
+/// Whether the timer is set by a register.
+#[inline]
+pub fn has_timer_register() -> bool {
+    SSTC.load(Ordering::Relaxed)
+}
+
+/// The features of the first hart, which is taken to be like the others.
+#[inline]
+pub fn get() -> &'static Features {
+    FEATURES.call_once(|| {
+        let processor = Processor::discover(Root(super::boot::root()));
+        Features {
+            processor: if SVINVAL.load(Ordering::Relaxed) {
+                processor.with_svinval()
+            } else {
+                processor
+            },
+        }
+    })
+}
+
+/// Whether spaces have tags.
+pub fn has_tags() -> bool {
+    get().processor.tag_limit() > 1
+}
+
+/// Who carries out the broadcasts of the engine, and whether it is emulated: the firmware, and it is not.
+pub fn broadcasts(_emulate: bool, _engine_broadcasts: bool) -> (Processor, bool) {
+    (get().processor, false)
+}
+
+/// `design` on this machine, with the workarounds that the design tries.
+pub fn on_this_machine(design: Design) -> Design {
+    let (machine, tried) = (get().processor.machine(), design.machine.errata);
+    design.policy.on(Machine {
+        errata: Errata { ..tried },
+        ..machine
+    })
+}
+
+/// What carries broadcasts out.
+pub fn broadcast_in_words(processor: &Processor, _emulated: bool) -> &'static str {
+    match processor.broadcast_limits() {
+        Some(_) => "firmware",
+        None => "none",
+    }
+}
+
+/// The same for a table's last line.
+pub fn in_words(broadcast: &str) -> &'static str {
+    match broadcast {
+        "firmware" => "remote fences of the firmware",
+        _ => "none",
+    }
+}
+
+/// The tags, for a table's last line.
+pub fn tags_in_words() -> &'static str {
+    if has_tags() { "ASIDs" } else { "none" }
+}
+
+/// Switches on, on this hart, what is used.
+pub fn enable() {
+    // SAFETY: none is needed.
+    unsafe { get().processor.enable() };
+}

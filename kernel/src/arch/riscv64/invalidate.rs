@@ -1,0 +1,64 @@
+//! Local invalidations and root loads: `shootdown-cpu` executes them. Counted here, and what is loaded is kept.
+
+use super::features;
+use super::tally::{self, Instruction};
+use crate::cpu::Cpu;
+use crate::memory::USER_END;
+use core::sync::atomic::Ordering;
+use shootdown::{Local, Root, Stride, Tag};
+
+/// Carries out a local invalidation. Complete when [`sync`] returns.
+#[inline(always)]
+pub fn here(_cpu: &Cpu, what: Local) {
+    tally::note(match what {
+        Local::Page { leaf_only: true, .. } => Instruction::Page,
+        Local::Page { .. } => Instruction::TagForPage,
+        Local::Tag(_) => Instruction::Tag,
+        Local::Kernel { .. } => Instruction::Kernel,
+        Local::All => Instruction::All,
+    });
+    features::get().processor.invalidate(what);
+}
+
+/// Waits for the local invalidations of this CPU.
+#[inline(always)]
+pub fn sync() {
+    features::get().processor.local_sync();
+}
+
+/// An access has failed that the tables allow: the entry for it that this CPU may hold allows less, and stays until it
+/// is invalidated.
+pub fn forget(cpu: &Cpu, address: u64) {
+    let stride = Stride::Size4K;
+    here(
+        cpu,
+        if address < USER_END {
+            Local::Page {
+                address,
+                stride,
+                tag: Tag(cpu.loaded_tag.get()),
+                leaf_only: true,
+            }
+        } else {
+            Local::Kernel { address, stride }
+        },
+    );
+    sync();
+}
+
+/// Loads a root under a tag.
+///
+/// # Safety
+/// The tables map the kernel as all others do, and stay until another root is loaded. Interrupts are off.
+#[inline]
+pub unsafe fn load_root(cpu: &Cpu, root: Root, tag: Tag, keep: bool) {
+    tally::note(if keep {
+        Instruction::RootKept
+    } else {
+        Instruction::RootFlushed
+    });
+    // SAFETY: the caller's promise.
+    unsafe { features::get().processor.load_root(root, tag, keep) };
+    cpu.loaded_root.store(root.0, Ordering::Release);
+    cpu.loaded_tag.set(tag.0);
+}

@@ -1,0 +1,147 @@
+//! Accesses that may fail: a fault in one of them is its result.
+
+use super::traps::Frame;
+use core::arch::global_asm;
+
+global_asm!(
+    r#"
+    .section .text
+    .global probe_read
+probe_read:
+    li a1, 0
+    .global probe_read_access
+probe_read_access:
+    ld a0, (a0)
+    ret
+    .global probe_write
+probe_write:
+    mv t0, a0
+    mv t1, a1
+    li a0, 0
+    li a1, 0
+    .global probe_write_access
+probe_write_access:
+    sd t1, (t0)
+    ret
+    .global probe_read_half
+probe_read_half:
+    li a1, 0
+    .global probe_read_half_access
+probe_read_half_access:
+    lwu a0, (a0)
+    ret
+    .global probe_copy
+probe_copy:                              # to, from, count
+    beqz a2, 2f
+    .global probe_copy_access
+probe_copy_access:
+    lb t0, (a1)
+    .global probe_copy_store
+probe_copy_store:
+    sb t0, (a0)
+    addi a0, a0, 1
+    addi a1, a1, 1
+    addi a2, a2, -1
+    bnez a2, probe_copy_access
+2:  li a0, 0
+    li a1, 0
+    ret
+    .global probe_failed
+probe_failed:
+    li a0, 0
+    li a1, 1
+    ret
+"#
+);
+
+#[repr(C)]
+struct Outcome {
+    value: u64,
+    failed: u64,
+}
+
+unsafe extern "C" {
+    fn probe_read(address: u64) -> Outcome;
+    fn probe_write(address: u64, value: u64) -> Outcome;
+    fn probe_read_half(address: u64) -> Outcome;
+    fn probe_copy(to: u64, from: u64, count: u64) -> Outcome;
+    static probe_read_access: u8;
+    static probe_write_access: u8;
+    static probe_read_half_access: u8;
+    static probe_copy_access: u8;
+    static probe_copy_store: u8;
+    static probe_failed: u8;
+}
+
+/// Reads a word at a user address; `None` when that faults.
+#[inline]
+pub fn read(address: u64) -> Option<u64> {
+    debug_assert!(address < crate::memory::USER_END);
+    // SAFETY: a read of user memory, which no Rust object lives in; a fault is caught by `recover`.
+    let outcome = unsafe { probe_read(address) };
+    (outcome.failed == 0).then_some(outcome.value)
+}
+
+/// Reads a word of the kernel mappings that come and go; `None` when that faults.
+#[inline]
+pub fn read_dynamic(address: u64) -> Option<u64> {
+    debug_assert!((crate::memory::DYNAMIC..crate::memory::KERNEL_BASE).contains(&address));
+    // SAFETY: no Rust object lives there; a fault is caught by `recover`.
+    let outcome = unsafe { probe_read(address) };
+    (outcome.failed == 0).then_some(outcome.value)
+}
+
+/// Writes a word at a user address; false when that faults.
+///
+/// # Safety
+/// Whatever the address is mapped to may be written by anybody.
+#[inline]
+pub unsafe fn write(address: u64, value: u64) -> bool {
+    debug_assert!(address < crate::memory::USER_END);
+    // SAFETY: the caller's promise; a fault is caught by `recover`.
+    unsafe { probe_write(address, value) }.failed == 0
+}
+
+/// Reads four bytes at a user address, at once; `None` when that faults.
+#[inline]
+pub fn read_half(address: u64) -> Option<u32> {
+    debug_assert!(address < crate::memory::USER_END);
+    // SAFETY: as in `read`.
+    let outcome = unsafe { probe_read_half(address) };
+    (outcome.failed == 0).then_some(outcome.value as u32)
+}
+
+/// The same without serving a fault, for whoever must not sleep: `None` also when the page is not there.
+#[inline]
+pub fn read_half_if_there(address: u64) -> Option<u32> {
+    let faults_fail = &crate::cpu::cpu().faults_fail;
+    faults_fail.set(true);
+    let value = read_half(address);
+    faults_fail.set(false);
+    value
+}
+
+/// Copies bytes from or to user memory; false when that faults, and then part of them may have been copied.
+///
+/// # Safety
+/// What is not user memory is valid, for reading or for writing, and what is may be read or written by anybody.
+pub unsafe fn copy(to: u64, from: u64, count: usize) -> bool {
+    // SAFETY: the caller's promise; a fault is caught by `recover`.
+    unsafe { probe_copy(to, from, count as u64) }.failed == 0
+}
+
+/// Continues after a failed access; false when the fault was elsewhere.
+pub fn recover(frame: &mut Frame) -> bool {
+    let accesses = [
+        &raw const probe_read_access as u64,
+        &raw const probe_write_access as u64,
+        &raw const probe_read_half_access as u64,
+        &raw const probe_copy_access as u64,
+        &raw const probe_copy_store as u64,
+    ];
+    if !accesses.contains(&frame.pc) {
+        return false;
+    }
+    frame.pc = &raw const probe_failed as u64;
+    true
+}

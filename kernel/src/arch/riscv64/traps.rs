@@ -1,0 +1,334 @@
+//! Exceptions and interrupts: the entry point, and what each cause leads to.
+
+use super::{interrupts, timer, user};
+use crate::cpu;
+use crate::region::Access;
+use crate::serial::{self, Status};
+use crate::{time, trap};
+use core::arch::global_asm;
+use core::fmt;
+use core::sync::atomic::Ordering;
+use shootdown_cpu::Controller;
+
+/// Bits of what a hart is interrupted for: the shootdown.
+pub const SHOOTDOWN: u8 = 0;
+/// There is a job for this CPU.
+pub const JOB: u8 = 1;
+
+/// Instructions of the entry and exit code of an interrupt that meets kernel code; its own measurement does not see
+/// them.
+pub const STUB_INSTRUCTIONS: u64 = 44;
+
+/// Bits of sstatus: interrupts were on; the kernel was interrupted; user pages may be touched; the floating-point unit
+/// is on; user code of 64 bits.
+const WERE_ON: u64 = 1 << 5;
+const FROM_KERNEL: u64 = 1 << 8;
+const TOUCHES_USER: u64 = 1 << 18;
+const FLOATS: u64 = 3 << 13;
+const USER_64: u64 = 2 << 32;
+
+/// Causes.
+const IS_INTERRUPT: u64 = 1 << 63;
+const SOFTWARE: u64 = IS_INTERRUPT | 1;
+const TIMER: u64 = IS_INTERRUPT | 5;
+const CALL: u64 = 8;
+const FETCH_FAULT: u64 = 12;
+const LOAD_FAULT: u64 = 13;
+const STORE_FAULT: u64 = 15;
+
+/// What was interrupted.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct Frame {
+    /// Registers by their numbers; the first is 0.
+    pub x: [u64; 32],
+    pub pc: u64,
+    pub status: u64,
+    pub cause: u64,
+    pub value: u64,
+}
+
+impl Frame {
+    /// Whether interrupts were on.
+    pub fn interrupts_were_on(&self) -> bool {
+        self.status & WERE_ON != 0
+    }
+
+    /// Whether user code was interrupted.
+    pub fn is_from_user(&self) -> bool {
+        self.status & FROM_KERNEL == 0
+    }
+
+    /// User code at `entry`, with that stack.
+    pub fn user(entry: u64, stack: u64) -> Frame {
+        let mut frame = Frame {
+            pc: entry,
+            status: WERE_ON | TOUCHES_USER | FLOATS | USER_64,
+            ..Frame::default()
+        };
+        frame.x[2] = stack;
+        frame
+    }
+
+    /// The system call that was made: its number, and its arguments.
+    pub fn call(&self) -> (u64, [u64; 6]) {
+        let [a, b, c, d, e, f] = [10, 11, 12, 13, 14, 15].map(|register: usize| self.x[register]);
+        (user::call_number(self.x[17]), [a, b, c, d, e, f])
+    }
+
+    /// What the call returns.
+    pub fn set_result(&mut self, value: u64) {
+        self.x[10] = value;
+    }
+
+    /// The same, with another stack.
+    pub fn with_stack(mut self, stack: u64) -> Frame {
+        self.x[2] = stack;
+        self
+    }
+
+    /// The signal by which Linux ends a program for this exception.
+    pub fn signal(&self) -> i32 {
+        match self.cause {
+            2 => 4,
+            3 => 5,
+            0 | 4 | 6 => 7,
+            _ => 11,
+        }
+    }
+
+    /// The access that found no translation, or one that forbids it.
+    fn faulted(&self) -> Option<Access> {
+        let access = |write, execute| Some(Access { write, execute });
+        match self.cause {
+            FETCH_FAULT => access(false, true),
+            LOAD_FAULT => access(false, false),
+            STORE_FAULT => access(true, false),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exception {} at {:#x}", self.cause, self.pc)
+    }
+}
+
+// In user code SSCRATCH is the CPU's structure, in the kernel 0, where TP is the structure.
+global_asm!(
+    r#"
+    .section .text
+    .balign 4
+    .global trap_entry
+trap_entry:
+    csrrw tp, sscratch, tp
+    bnez tp, 2f
+    csrrw tp, sscratch, zero             # the kernel was interrupted: as it was
+    addi sp, sp, -128
+    sd t0, (sp)
+    csrr t0, scause
+    bltz t0, 1f
+    ld t0, (sp)
+    addi sp, sp, 128 - 288
+    sd x1, 8(sp)
+    sd x5, 40(sp)
+    addi x5, sp, 288
+    sd x5, 16(sp)
+    sd x4, 32(sp)
+    j 3f
+
+    # An interrupt of kernel code. Only what a call may change is kept: its handlers neither take interrupts nor fault,
+    # so the registers of the exception stay as they are.
+1:  sd ra, 8(sp)
+    sd t1, 16(sp)
+    sd t2, 24(sp)
+    sd t3, 32(sp)
+    sd t4, 40(sp)
+    sd t5, 48(sp)
+    sd t6, 56(sp)
+    sd a0, 64(sp)
+    sd a1, 72(sp)
+    sd a2, 80(sp)
+    sd a3, 88(sp)
+    sd a4, 96(sp)
+    sd a5, 104(sp)
+    sd a6, 112(sp)
+    sd a7, 120(sp)
+    mv a0, t0
+    call {take}
+    ld t0, (sp)
+    ld ra, 8(sp)
+    ld t1, 16(sp)
+    ld t2, 24(sp)
+    ld t3, 32(sp)
+    ld t4, 40(sp)
+    ld t5, 48(sp)
+    ld t6, 56(sp)
+    ld a0, 64(sp)
+    ld a1, 72(sp)
+    ld a2, 80(sp)
+    ld a3, 88(sp)
+    ld a4, 96(sp)
+    ld a5, 104(sp)
+    ld a6, 112(sp)
+    ld a7, 120(sp)
+    addi sp, sp, 128
+    sret
+
+2:  sd sp, 8(tp)                         # user code
+    ld sp, (tp)
+    addi sp, sp, -288
+    sd x1, 8(sp)
+    sd x5, 40(sp)
+    ld x5, 8(tp)
+    sd x5, 16(sp)
+    csrrw x5, sscratch, zero
+    sd x5, 32(sp)
+3:  sd x3, 24(sp)
+    sd x6, 48(sp)
+    sd x7, 56(sp)
+    sd x8, 64(sp)
+    sd x9, 72(sp)
+    sd x10, 80(sp)
+    sd x11, 88(sp)
+    sd x12, 96(sp)
+    sd x13, 104(sp)
+    sd x14, 112(sp)
+    sd x15, 120(sp)
+    sd x16, 128(sp)
+    sd x17, 136(sp)
+    sd x18, 144(sp)
+    sd x19, 152(sp)
+    sd x20, 160(sp)
+    sd x21, 168(sp)
+    sd x22, 176(sp)
+    sd x23, 184(sp)
+    sd x24, 192(sp)
+    sd x25, 200(sp)
+    sd x26, 208(sp)
+    sd x27, 216(sp)
+    sd x28, 224(sp)
+    sd x29, 232(sp)
+    sd x30, 240(sp)
+    sd x31, 248(sp)
+    csrr t0, sepc
+    csrr t1, sstatus
+    csrr t2, scause
+    csrr t3, stval
+    sd t0, 256(sp)
+    sd t1, 264(sp)
+    sd t2, 272(sp)
+    sd t3, 280(sp)
+    mv a0, sp
+    call {dispatch}
+    .global trap_return
+trap_return:
+    ld t0, 256(sp)
+    ld t1, 264(sp)
+    csrw sepc, t0
+    csrw sstatus, t1
+    andi t1, t1, 1 << 8
+    bnez t1, 4f
+    addi t0, sp, 288                     # user code: the stack for its next entry, and the way to it
+    sd t0, (tp)
+    csrw sscratch, tp
+    ld x4, 32(sp)
+4:  ld x1, 8(sp)
+    ld x3, 24(sp)
+    ld x5, 40(sp)
+    ld x6, 48(sp)
+    ld x7, 56(sp)
+    ld x8, 64(sp)
+    ld x9, 72(sp)
+    ld x10, 80(sp)
+    ld x11, 88(sp)
+    ld x12, 96(sp)
+    ld x13, 104(sp)
+    ld x14, 112(sp)
+    ld x15, 120(sp)
+    ld x16, 128(sp)
+    ld x17, 136(sp)
+    ld x18, 144(sp)
+    ld x19, 152(sp)
+    ld x20, 160(sp)
+    ld x21, 168(sp)
+    ld x22, 176(sp)
+    ld x23, 184(sp)
+    ld x24, 192(sp)
+    ld x25, 200(sp)
+    ld x26, 208(sp)
+    ld x27, 216(sp)
+    ld x28, 224(sp)
+    ld x29, 232(sp)
+    ld x30, 240(sp)
+    ld x31, 248(sp)
+    ld x2, 16(sp)
+    sret
+"#,
+    dispatch = sym dispatch,
+    take = sym take,
+);
+
+/// An interrupt.
+extern "C" fn take(cause: u64) {
+    let cpu = cpu::cpu();
+    match cause {
+        SOFTWARE => {
+            // Cleared, then looked: who asks after the look interrupts again.
+            Controller::Sbi.acknowledge();
+            // Acquire: pairs with the release in `controller::send`.
+            let asked = cpu.local.asked.swap(0, Ordering::AcqRel);
+            if asked & 1 << SHOOTDOWN != 0 {
+                crate::engine().kernel().serve_refused();
+                trap::shootdown(|| ());
+            }
+        }
+        TIMER => {
+            let entered = time::Own::if_kept();
+            // It asks until it is armed again or stopped. Not both: QEMU ends a turn at each, and when every hart had
+            // done the first, a hart that waits in the firmware would have a turn of 100 ms.
+            if !trap::timer(cpu) {
+                timer::arm(0);
+            }
+            if let Some(entered) = entered {
+                trap::handler_over(cpu, &entered);
+            }
+        }
+        _ => {}
+    }
+}
+
+extern "C" fn dispatch(frame: &mut Frame) {
+    if frame.cause & IS_INTERRUPT != 0 {
+        take(frame.cause);
+    } else if frame.cause == CALL {
+        // Behind the instruction.
+        frame.pc += 4;
+        return crate::linux::calls::call(frame);
+    } else {
+        let (access, address) = (frame.faulted(), frame.value);
+        if !access.is_some_and(|access| trap::page_fault(frame, address, access)) {
+            unexpected(frame);
+        }
+    }
+    if frame.is_from_user() {
+        // Last: another task may run here meanwhile, and this one go on elsewhere.
+        crate::linux::task::before_user();
+    }
+}
+
+fn unexpected(frame: &Frame) {
+    if frame.is_from_user() {
+        return crate::linux::process::kill_for(frame, frame.value);
+    }
+    interrupts::disable();
+    serial::print_last(format_args!(
+        "{frame} on CPU {}: address {:#x}, stack {:#x}",
+        cpu::cpu().id,
+        frame.value,
+        frame.x[2],
+    ));
+    serial::exit(Status::Failure)
+}

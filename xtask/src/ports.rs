@@ -1,0 +1,224 @@
+//! The bare-metal kernel on AArch64 and RISC-V, in QEMU: it boots, is deterministic, survives torture, and the oracle
+//! catches the control and every known bug that can show there.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use shootdown_known_bugs::Known;
+use shootdown_qemu::{Arch, Emulator, Image};
+
+use super::kernel::{Case, Expected};
+use super::needs::Need;
+use super::{cases, kernel, workspace};
+
+/// Designs that are tortured, in turn: those for these instruction sets first.
+const TORTURED: [&str; 12] = [
+    "ipi",
+    "arm-ipi",
+    "arm-local-first",
+    "arm-broadcast",
+    "adaptive",
+    "walk-sticky",
+    "ipi-trim",
+    "never-broadcast",
+    "preemptible",
+    "walk-precise",
+    "broadcast+ipi",
+    "ipi-early",
+];
+/// Of them those whose broadcasts the firmware of RISC-V carries out. The firmware waits for each hart in turn without
+/// giving up QEMU's turn, which then lasts up to 100 ms of QEMU's time. So these are tried on two harts that run at
+/// once, and the others with instructions counted.
+const FENCED: [&str; 4] = ["arm-local-first", "arm-broadcast", "adaptive", "broadcast+ipi"];
+/// Of them those that every seed and clock is tried with, when all is asked for.
+const FIRST: usize = 5;
+/// Seeds and clocks then.
+const SEEDS: u8 = 22;
+/// Steps of each CPU: as many as show a bug of x86-64, or as the step of the test command has time for.
+const STEPS: [u32; 2] = [400, 1500];
+
+/// Known bugs that show here and not on x86-64, each with a design.
+const MORE: [(Arch, &str, &str); 2] = [
+    // QEMU keeps entries over a load of another root under the same ASID.
+    (Arch::Aarch64, "TagReusedWithoutFlush", "ipi"),
+    // Of a range with tables one page is named: entries of the others stay, links or no links.
+    (Arch::Aarch64, "TablesNamedOnce", "arm-broadcast"),
+];
+
+/// Runs everything on one instruction set; `whole`: with more seeds, and the table of known bugs.
+///
+/// # Errors
+/// Everything that was not as it should be, a line each.
+pub fn main(name: &str, whole: bool, end: Instant) -> Result<(), String> {
+    let arch = Arch::named(name)?;
+    if arch == Arch::X86_64 {
+        return kernel::run(end);
+    }
+    Need::Port(arch).meet(end)?;
+    let emulator = Emulator::of(arch)?;
+    let image = Image::around(&workspace::root().canonicalize().map_err(|error| error.to_string())?)?.of(arch);
+    println!("building the kernel for {name}, and once more with its known bugs");
+    let never = AtomicBool::new(false);
+    let (plain, faulty) = (image.build(&never)?, image.clone().with_faults().build(&never)?);
+    let all = all(arch, &emulator, whole);
+    let failures = cases::run(&all, |_, case| case.run(if case.faults { &faulty } else { &plain }))?;
+    if whole {
+        print_table(arch);
+    }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("\n"))
+    }
+}
+
+/// The design under which a known bug shows on `arch`, or why it cannot.
+fn shows(arch: Arch, known: &Known) -> Result<&'static str, String> {
+    let more = MORE.iter().find(|(on, name, _)| *on == arch && *name == known.name);
+    if let Some((_, _, design)) = more {
+        return Ok(design);
+    }
+    known.qemu.ok_or_else(|| {
+        let why = known.not_in_qemu.unwrap_or("not tried");
+        // QEMU's TLB has none on these either: it drops everything when the ASID changes.
+        match why.strip_prefix("no tags: ") {
+            Some(_) => "a load of a root under another ASID drops everything in QEMU's TLB".to_owned(),
+            None => why.to_owned(),
+        }
+    })
+}
+
+fn print_table(arch: Arch) {
+    println!("\nknown bugs on {}:", arch.name());
+    for known in shootdown_known_bugs::ALL {
+        let (shows, what) = match shows(arch, known) {
+            Ok(design) => ("shows", format!("under {design}")),
+            Err(why) => ("hidden", why),
+        };
+        println!("  {:<34} {shows:<7} {what}", known.name);
+    }
+}
+
+fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
+    let case = |name: String, words: String| Case {
+        name,
+        emulator: emulator.clone(),
+        cpus: 4,
+        shift: 0,
+        at_once: false,
+        words,
+        faults: false,
+        expected: Expected::Success,
+    };
+    let mut cases = boots(arch, emulator, &case);
+    let steps = STEPS[usize::from(whole)];
+    let mut torture = |design: &str, seed: u8, cpus: usize| {
+        if arch == Arch::Riscv64 && FENCED.contains(&design) {
+            // Jitter in nanoseconds of the host.
+            let words = format!("workload=torture design={design} seed={seed} jitter=20000 steps={steps}");
+            return cases.push(Case {
+                at_once: true,
+                cpus: 2,
+                ..case(format!("torture, {design}, 2 harts at once, seed {seed}"), words)
+            });
+        }
+        let (shift, jitter) = (seed % 11, [3000, 700, 1500][usize::from(seed) % 3]);
+        let words = format!("workload=torture design={design} seed={seed} jitter={jitter} steps={steps}");
+        cases.push(Case {
+            shift,
+            cpus,
+            ..case(
+                format!("torture, {design}, shift {shift}, seed {seed}, {cpus} CPUs"),
+                words,
+            )
+        });
+    };
+    for (seed, design) in (0..).zip(TORTURED) {
+        torture(design, seed, 4);
+    }
+    torture("adaptive", 3, 8);
+    torture("arm-local-first", 4, 1);
+    if whole {
+        for seed in 0..SEEDS {
+            TORTURED[..FIRST]
+                .iter()
+                .for_each(|design| torture(design, seed, 2 + usize::from(seed) % 3));
+        }
+    }
+    let design = if arch == Arch::Riscv64 { "arm-ipi" } else { "adaptive" };
+    cases.push(Case {
+        expected: Expected::Twice,
+        ..case(
+            format!("twice: torture, {design}"),
+            format!("workload=torture design={design} jitter=1000 steps={steps}"),
+        )
+    });
+    let caught = |name: String, words: String| Case {
+        shift: 4,
+        faults: true,
+        expected: Expected::Caught,
+        ..case(name, words)
+    };
+    cases.push(caught("control: none".into(), "workload=torture design=none".into()));
+    for known in shootdown_known_bugs::ALL {
+        if let Ok(design) = shows(arch, known) {
+            let words = format!("workload=torture design={design} fault={} steps=4000", known.name);
+            cases.push(caught(format!("fault {}, {design}", known.name), words));
+        }
+    }
+    cases
+}
+
+/// The ways in which the kernel is started, and the workloads.
+fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case) -> Vec<Case> {
+    let hello = |name: &str, cpus, emulator: Emulator| Case {
+        cpus,
+        emulator,
+        ..case(format!("boot, {name}"), "workload=hello".into())
+    };
+    let mut cases = vec![hello("8 CPUs", 8, emulator.clone())];
+    if arch == Arch::Aarch64 {
+        let at_el2 = emulator.clone().with_board(",virtualization=on");
+        cases.push(hello("entered at EL2", 4, at_el2));
+        for name in ["cortex-a53", "cortex-a57"] {
+            cases.push(hello(name, 4, emulator.clone().with_processor(name)));
+        }
+    }
+    for (workload, design) in [
+        ("tlb_flush2", "arm-ipi"),
+        ("madvise_spin", "arm-broadcast"),
+        ("mprotect_all", "arm-local-first"),
+    ] {
+        if arch == Arch::Riscv64 && FENCED.contains(&design) {
+            continue;
+        }
+        let words = format!("workload={workload} design={design} ms=2");
+        cases.push(case(format!("{workload}, {design}"), words));
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_bug_shows_or_has_a_reason_and_the_exceptions_are_known() {
+        for arch in [Arch::Aarch64, Arch::Riscv64] {
+            for known in shootdown_known_bugs::ALL {
+                match shows(arch, known) {
+                    Ok(design) => assert!(!design.is_empty()),
+                    Err(why) => assert_ne!(why, "not tried", "{}", known.name),
+                }
+            }
+        }
+        let names: Vec<_> = shootdown_known_bugs::ALL.iter().map(|known| known.name).collect();
+        assert!(MORE.iter().all(|(_, name, _)| names.contains(name)));
+    }
+
+    #[test]
+    fn an_instruction_set_that_there_is_not_is_refused_with_those_that_there_are() {
+        let error = main("m68k", false, Instant::now()).expect_err("no such port");
+        assert!(error.contains("aarch64") && error.contains("riscv64"), "{error}");
+    }
+}
