@@ -45,6 +45,13 @@ const MORE: [(Arch, &str, &str); 2] = [
     (Arch::Aarch64, "TablesNamedOnce", "arm-broadcast"),
 ];
 
+/// Known bugs that show on x86-64 and not here, each with the reason.
+const LESS: [(Arch, &str, &str); 1] = [(
+    Arch::Riscv64,
+    "BroadcastCountOffByOne",
+    "OpenSBI drops everything where a remote fence names more than one page",
+)];
+
 /// Runs everything on one instruction set; `whole`: with more seeds, and the table of known bugs.
 ///
 /// # Errors
@@ -77,6 +84,10 @@ fn shows(arch: Arch, known: &Known) -> Result<&'static str, String> {
     let more = MORE.iter().find(|(on, name, _)| *on == arch && *name == known.name);
     if let Some((_, _, design)) = more {
         return Ok(design);
+    }
+    let less = LESS.iter().find(|(on, name, _)| *on == arch && *name == known.name);
+    if let Some((_, _, why)) = less {
+        return Err((*why).to_owned());
     }
     known.qemu.ok_or_else(|| {
         let why = known.not_in_qemu.unwrap_or("not tried");
@@ -162,6 +173,10 @@ fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
     cases.push(caught("control: none".into(), "workload=torture design=none".into()));
     for known in shootdown_known_bugs::ALL {
         if let Ok(design) = shows(arch, known) {
+            // Remote fences with instructions counted are slow: see `FENCED`.
+            if arch == Arch::Riscv64 && FENCED.contains(&design) && !whole {
+                continue;
+            }
             let words = format!("workload=torture design={design} fault={} steps=4000", known.name);
             cases.push(caught(format!("fault {}, {design}", known.name), words));
         }
@@ -213,7 +228,7 @@ mod tests {
             }
         }
         let names: Vec<_> = shootdown_known_bugs::ALL.iter().map(|known| known.name).collect();
-        assert!(MORE.iter().all(|(_, name, _)| names.contains(name)));
+        assert!(MORE.iter().chain(&LESS).all(|(_, name, _)| names.contains(name)));
     }
 
     #[test]

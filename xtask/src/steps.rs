@@ -146,6 +146,10 @@ pub fn all() -> Vec<Step> {
             ..step("aarch64", &["xtask", "kernel", "--arch", "aarch64"])
         },
         Step {
+            need: Some(Need::Port(Arch::Riscv64)),
+            ..step("riscv64", &["xtask", "kernel", "--arch", "riscv64"])
+        },
+        Step {
             need: Some(Need::Bochs),
             ..step("bochs", &["xtask", "bochs"])
         },

@@ -44,11 +44,20 @@ impl Tree {
         Box::leak(line.unwrap_or_default().into_boxed_str())
     }
 
-    /// What the loader has put in memory beside the kernel (`-initrd`).
-    pub fn archive(self) -> Option<Stretch> {
-        let chosen = self.0.find_node("/chosen")?;
-        let [start, end] = ["linux,initrd-start", "linux,initrd-end"].map(|name| number(&chosen, name));
-        Some((start?, end?.checked_sub(start?)?))
+    /// Keeps the archive that the loader has put in memory above the kernel (`-initrd`). Returns where it begins: memory
+    /// from there on is not given out.
+    pub fn keep_archive(self) -> u64 {
+        let ends = self.0.find_node("/chosen").and_then(|chosen| {
+            let [start, end] = ["linux,initrd-start", "linux,initrd-end"].map(|name| number(&chosen, name));
+            Some((start?, end?))
+        });
+        let Some((start, end)) = ends.filter(|&(start, end)| start < end && end <= DIRECT_BYTES) else {
+            return DIRECT_BYTES;
+        };
+        // SAFETY: memory of the loader's, in the direct map, which nobody writes.
+        let bytes = unsafe { core::slice::from_raw_parts(memory::direct(start), (end - start) as usize) };
+        crate::linux::archive::keep(bytes);
+        start
     }
 
     /// End of the memory that holds `address`, as far as the direct map reaches.

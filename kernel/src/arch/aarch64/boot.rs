@@ -162,9 +162,10 @@ extern "C" fn first(tree: u64) -> ! {
     };
     psci::set_up(tree);
     leave_identity();
+    let archive = tree.keep_archive();
     crate::first_cpu(&Told {
         line: tree.command_line(),
-        memory_end: tree.end_of_memory(memory::image_end()),
+        memory_end: tree.end_of_memory(memory::image_end()).min(archive),
         tree,
     })
 }

@@ -110,9 +110,10 @@ extern "C" fn first(hart: u64, tree: u64) -> ! {
         ));
         serial::exit(serial::Status::Failure)
     };
+    let archive = tree.keep_archive();
     crate::first_cpu(&Told {
         line: tree.command_line(),
-        memory_end: tree.end_of_memory(memory::image_end()),
+        memory_end: tree.end_of_memory(memory::image_end()).min(archive),
         tree,
         hart,
     })
