@@ -19,15 +19,14 @@ pub struct Hooks {
     pub processor: Processor,
     /// Broadcasts are emulated by interrupts.
     pub emulated: bool,
-    /// For broadcasts that the firmware refuses.
+    /// For broadcasts that the firmware rejects.
     pub by_ipi: FlushByIpi<Bare, MOST_CPUS>,
-    /// A CPU that does not answer is a violation (C5): where instructions are counted, no host can have kept it from
-    /// running.
+    /// A CPU that does not answer is a violation (C5): if instructions are counted, the host cannot have delayed it.
     pub silence_is_violation: bool,
 }
 
 impl Hooks {
-    /// A broadcast was refused: nothing has been flushed. So every CPU that is up flushes everything.
+    /// A broadcast was rejected, so nothing was flushed. Every CPU that is up flushes everything.
     #[cold]
     fn flush_everywhere(&self) {
         let me = cpu().id;
@@ -37,7 +36,7 @@ impl Hooks {
         self.by_ipi.everywhere(me, others.clone(), send, Self::flush_here);
     }
 
-    /// Flushes everything here if a refused broadcast asks for it. In the handler, before the engine's.
+    /// Flushes everything here if a rejected broadcast requires it. In the handler, before the engine's.
     #[cfg(target_arch = "riscv64")]
     pub fn serve_refused(&self) {
         self.by_ipi.serve(cpu().id, Self::flush_here);
@@ -49,8 +48,8 @@ impl Hooks {
     }
 }
 
-// SAFETY: CPU numbers are fixed at start, interrupts are masked, a pinned section is not left, and each
-// instruction is the one that is asked for.
+// SAFETY: CPU numbers are fixed at start, interrupts are masked, a pinned section does not migrate, and each
+// instruction is the requested one.
 unsafe impl Kernel<WORDS> for Hooks {
     const PREEMPTIBLE: bool = true;
     const POLICY: Option<Policy> = if cfg!(feature = "ipi-only") {

@@ -24,7 +24,7 @@ pub fn end() {
     timer::arm(0);
 }
 
-/// The next interval, if there are any.
+/// The next interval, if any.
 pub fn rearm(cpu: &Cpu) -> bool {
     let most = MOST.load(Ordering::Relaxed);
     if most == 0 {

@@ -22,7 +22,7 @@ pub fn shootdown(end_of_interrupt: impl FnOnce()) {
     }
 }
 
-/// The timer of this CPU. Whether it is armed again.
+/// The timer interrupt of this CPU. Returns whether it was rearmed.
 pub fn timer(cpu: &Cpu) -> bool {
     // Walks mask interrupts: this CPU is in none.
     crate::engine().quiescent();

@@ -42,19 +42,19 @@ pub struct Case {
     pub cpus: usize,
     /// log2 of the nanoseconds of an instruction.
     pub shift: u8,
-    /// Instructions are not counted, and CPUs run at once.
+    /// Instructions are not counted, and CPUs run in parallel.
     pub at_once: bool,
     /// The kernel's command line.
     pub words: String,
-    /// The kernel with known bugs.
+    /// Whether to use the kernel with known bugs.
     pub faults: bool,
-    /// What must come of it.
+    /// The expected end.
     pub expected: Expected,
 }
 
 /// How a case must end.
 pub enum Expected {
-    /// As it should.
+    /// With success.
     Success,
     /// The output equals that of another run too. On a busy host QEMU's own thread occasionally runs a timer in place
     /// of the thread that runs the CPUs, and a turn then ends elsewhere. So when two runs differ, one of a few more
@@ -184,10 +184,10 @@ impl Case {
         machine.run(&self.emulator, image, words, MOST, &AtomicBool::new(false))
     }
 
-    /// Tries it with that kernel.
+    /// Runs it with that kernel.
     ///
     /// # Errors
-    /// What was not as it should be.
+    /// A description of the failure.
     pub fn run(&self, image: &Path) -> Result<String, String> {
         match self.expected {
             Expected::Success => {

@@ -26,7 +26,7 @@ pub enum Need {
     Programs,
     /// The targets of the minimal kernels, and their emulators.
     Embed,
-    /// The target of the kernel on another instruction set, and its emulator.
+    /// The target of the kernel for another instruction set, and its emulator.
     Port(Arch),
     /// Cross compilers, their Rust targets and those of kernels, what builds the library for them, and QEMU for programs
     /// of other instruction sets.

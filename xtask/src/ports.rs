@@ -11,7 +11,7 @@ use super::kernel::{Case, Expected};
 use super::needs::Need;
 use super::{cases, kernel, workspace};
 
-/// Designs that are tortured, in turn: those for these instruction sets first.
+/// Designs for torture, in this order: those for these instruction sets first.
 const TORTURED: [&str; 12] = [
     "ipi",
     "arm-ipi",
@@ -26,22 +26,22 @@ const TORTURED: [&str; 12] = [
     "broadcast+ipi",
     "ipi-early",
 ];
-/// Of them those whose broadcasts the firmware of RISC-V carries out. The firmware waits for each hart in turn without
-/// giving up QEMU's turn, which then lasts up to 100 ms of QEMU's time. So these are tried on two harts that run at
-/// once, and the others with instructions counted.
+/// Those of them whose broadcasts the firmware of RISC-V carries out. The firmware waits for each hart without ending
+/// QEMU's turn, which then lasts up to 100 ms of QEMU's time. So these run on two parallel harts, and the others with
+/// instructions counted.
 const FENCED: [&str; 4] = ["arm-local-first", "arm-broadcast", "adaptive", "broadcast+ipi"];
-/// Of them those that every seed and clock is tried with, when all is asked for.
+/// Those of them that run with every seed and clock under `all`.
 const FIRST: usize = 5;
-/// Seeds and clocks then.
+/// Seeds and clocks under `all`.
 const SEEDS: u8 = 22;
-/// Steps of each CPU: as many as show a bug of x86-64, or as the step of the test command has time for.
+/// Steps of each CPU: the number that the test step has time for, and one that shows the bugs of x86-64.
 const STEPS: [u32; 2] = [400, 1500];
 
 /// Known bugs that show here and not on x86-64, each with a design.
 const MORE: [(Arch, &str, &str); 2] = [
     // QEMU keeps entries over a load of another root under the same ASID.
     (Arch::Aarch64, "TagReusedWithoutFlush", "ipi"),
-    // Of a range with tables one page is named: entries of the others stay, links or no links.
+    // Of a range with tables one page is named: entries of the others stay, with or without links.
     (Arch::Aarch64, "TablesNamedOnce", "arm-broadcast"),
 ];
 
@@ -55,7 +55,7 @@ const LESS: [(Arch, &str, &str); 1] = [(
 /// Runs everything on one instruction set; `whole`: with more seeds, and the table of known bugs.
 ///
 /// # Errors
-/// Everything that was not as it should be, a line each.
+/// All failures, a line each.
 pub fn main(name: &str, whole: bool, end: Instant) -> Result<(), String> {
     let arch = Arch::named(name)?;
     if arch == Arch::X86_64 {
@@ -79,7 +79,7 @@ pub fn main(name: &str, whole: bool, end: Instant) -> Result<(), String> {
     }
 }
 
-/// The design under which a known bug shows on `arch`, or why it cannot.
+/// The design under which a known bug shows on `arch`, or the reason why none does.
 fn shows(arch: Arch, known: &Known) -> Result<&'static str, String> {
     let more = MORE.iter().find(|(on, name, _)| *on == arch && *name == known.name);
     if let Some((_, _, design)) = more {
@@ -91,7 +91,7 @@ fn shows(arch: Arch, known: &Known) -> Result<&'static str, String> {
     }
     known.qemu.ok_or_else(|| {
         let why = known.not_in_qemu.unwrap_or("not tried");
-        // QEMU's TLB has none on these either: it drops everything when the ASID changes.
+        // QEMU's TLB has no tags here either: it drops everything when the ASID changes.
         match why.strip_prefix("no tags: ") {
             Some(_) => "a load of a root under another ASID drops everything in QEMU's TLB".to_owned(),
             None => why.to_owned(),
@@ -184,7 +184,7 @@ fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
     cases
 }
 
-/// The ways in which the kernel is started, and the workloads.
+/// The boot methods, and the workloads.
 fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case) -> Vec<Case> {
     let hello = |name: &str, cpus, emulator: Emulator| Case {
         cpus,

@@ -70,8 +70,8 @@ pub unsafe extern "C" fn shootdown_gather_begin(
     }
 }
 
+/// # Safety
 /// The gather is valid memory that does not move while the result is used.
-/// The gather is valid memory that stays where it is while the result is used.
 unsafe fn store_behind<C: FnMut(Freed<'_, u64>) + 'static>(
     gather: *mut shootdown_gather,
     callback: C,

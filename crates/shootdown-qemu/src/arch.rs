@@ -1,4 +1,4 @@
-//! The instruction sets that the kernel is for: QEMU's program, its package, the board, the Rust target.
+//! The instruction sets of the kernel: QEMU's program, its package, the board, the Rust target.
 
 /// An instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,7 +15,7 @@ impl Arch {
     /// All of them.
     pub const ALL: [Arch; 3] = [Arch::X86_64, Arch::Aarch64, Arch::Riscv64];
 
-    /// As the command line names it.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86_64",
@@ -24,10 +24,10 @@ impl Arch {
         }
     }
 
-    /// The one of that name.
+    /// The instruction set of that name.
     ///
     /// # Errors
-    /// One line with the names that there are.
+    /// One line with the known names.
     pub fn named(name: &str) -> Result<Arch, String> {
         let found = Arch::ALL.into_iter().find(|arch| arch.name() == name);
         found.ok_or_else(|| {
@@ -45,7 +45,7 @@ impl Arch {
         }
     }
 
-    /// The Debian and Ubuntu package that holds it.
+    /// Its Debian and Ubuntu package.
     pub fn package(self) -> &'static str {
         match self {
             Arch::X86_64 => "qemu-system-x86",
@@ -54,12 +54,13 @@ impl Arch {
         }
     }
 
-    /// The command that installs it.
+    /// The command for its installation.
     pub fn install(self) -> String {
         format!("apt-get install -y --no-install-recommends {}", self.package())
     }
 
-    /// The Rust target of the kernel. No floating point on the ports: what user code has there stays there.
+    /// The Rust target of the kernel. Without floating point on Arm and RISC-V, so user code's registers there are
+    /// preserved.
     pub fn target(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86_64-unknown-none",
@@ -68,7 +69,7 @@ impl Arch {
         }
     }
 
-    /// The processor that QEMU translates: the one with everything.
+    /// The processor that QEMU translates: the one with all features.
     pub(crate) fn translated(self) -> &'static str {
         match self {
             Arch::X86_64 | Arch::Aarch64 => "max",
@@ -76,7 +77,7 @@ impl Arch {
         }
     }
 
-    /// Arguments for the board, and for a way out with a status.
+    /// Arguments for the board, and for an exit with a status.
     pub(crate) fn board(self) -> &'static [&'static str] {
         match self {
             Arch::X86_64 => &["-device", "isa-debug-exit,iobase=0xf4,iosize=4"],

@@ -10,7 +10,7 @@ use crate::arch::Arch;
 pub const BINARY: &str = "qemu-system-x86_64";
 /// Its Debian and Ubuntu package.
 pub const PACKAGE: &str = "qemu-system-x86";
-/// The command that installs it.
+/// The command for its installation.
 pub const INSTALL: &str = "apt-get install -y --no-install-recommends qemu-system-x86";
 /// The oldest tested version: Debian 12's.
 pub const OLDEST: Version = Version(7, 2);
@@ -30,9 +30,9 @@ impl fmt::Display for Version {
 pub struct Emulator {
     pub(crate) program: PathBuf,
     pub(crate) arch: Arch,
-    /// What is added to the name of the board.
+    /// The suffix of the board's name.
     pub(crate) board: &'static str,
-    /// Another processor than the one with everything.
+    /// A processor other than the one with all features.
     pub(crate) processor: Option<&'static str>,
     /// Its version.
     pub version: Version,
@@ -47,7 +47,7 @@ impl Emulator {
         Emulator::of(Arch::X86_64)
     }
 
-    /// Asks the QEMU of that instruction set on the search path.
+    /// Queries the QEMU of that instruction set on the search path.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -55,12 +55,12 @@ impl Emulator {
         Emulator::asked(arch, PathBuf::from(arch.binary()))
     }
 
-    /// With a board that has this too, in QEMU's words: `,virtualization=on`.
+    /// With this option of the board, in QEMU's syntax: `,virtualization=on`.
     pub fn with_board(self, board: &'static str) -> Emulator {
         Emulator { board, ..self }
     }
 
-    /// With this processor, where it is translated, in QEMU's words.
+    /// With this processor under translation, in QEMU's syntax.
     pub fn with_processor(self, name: &'static str) -> Emulator {
         Emulator {
             processor: Some(name),

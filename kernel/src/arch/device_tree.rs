@@ -1,4 +1,4 @@
-//! The device tree that the loader leaves: the command line, memory, CPUs, and where devices are.
+//! The loader's device tree: the command line, memory, CPUs, and the addresses of devices.
 
 use crate::memory::{self, DIRECT_BYTES};
 use alloc::boxed::Box;
@@ -15,25 +15,25 @@ const MOST: usize = 2 << 20;
 #[derive(Clone, Copy)]
 pub struct Tree(Fdt<'static>);
 
-/// First byte and length of something.
+/// First byte and length.
 pub type Stretch = (u64, u64);
 
 impl Tree {
-    /// The tree at a physical address in the direct map; `None` when none is there.
+    /// The tree at a physical address in the direct map; `None` without one.
     pub fn at(address: u64) -> Option<Tree> {
         if address.checked_add(40)? > DIRECT_BYTES {
             return None;
         }
         let header = memory::direct::<[u8; 8]>(address);
-        // SAFETY: memory of the loader's, in the direct map, which nobody writes.
+        // SAFETY: the loader's memory, in the direct map, which is never written.
         let [m0, m1, m2, m3, l0, l1, l2, l3] = unsafe { header.read() };
         let length = u32::from_be_bytes([l0, l1, l2, l3]) as usize;
         if [m0, m1, m2, m3] != 0xD00D_FEED_u32.to_be_bytes() || length > MOST {
             return None;
         }
-        // SAFETY: as above, as long as its header says.
+        // SAFETY: as above, with the length from its header.
         let bytes = unsafe { core::slice::from_raw_parts(header.cast_const().cast::<u8>(), length) };
-        // A copy: the memory may be given out.
+        // A copy: the memory may be allocated.
         Fdt::new(Vec::leak(bytes.to_vec())).ok().map(Tree)
     }
 
@@ -44,8 +44,8 @@ impl Tree {
         Box::leak(line.unwrap_or_default().into_boxed_str())
     }
 
-    /// Keeps the archive that the loader has put in memory above the kernel (`-initrd`). Returns where it begins: memory
-    /// from there on is not given out.
+    /// Keeps the archive that the loader has put in memory above the kernel (`-initrd`). Returns its address: memory
+    /// from there on is not allocated.
     pub fn keep_archive(self) -> u64 {
         let ends = self.0.find_node("/chosen").and_then(|chosen| {
             let [start, end] = ["linux,initrd-start", "linux,initrd-end"].map(|name| number(&chosen, name));
@@ -54,13 +54,13 @@ impl Tree {
         let Some((start, end)) = ends.filter(|&(start, end)| start < end && end <= DIRECT_BYTES) else {
             return DIRECT_BYTES;
         };
-        // SAFETY: memory of the loader's, in the direct map, which nobody writes.
+        // SAFETY: the loader's memory, in the direct map, which is never written.
         let bytes = unsafe { core::slice::from_raw_parts(memory::direct(start), (end - start) as usize) };
         crate::linux::archive::keep(bytes);
         start
     }
 
-    /// End of the memory that holds `address`, as far as the direct map reaches.
+    /// End of the memory that contains `address`, limited to the direct map.
     ///
     /// # Panics
     /// When the tree has no such memory.
@@ -79,7 +79,7 @@ impl Tree {
         (start + length).min(DIRECT_BYTES)
     }
 
-    /// The `reg` of every CPU that can be used, `running` first.
+    /// The `reg` of every usable CPU, `running` first.
     pub fn cpus(self, running: u64) -> Vec<u64> {
         let mut all = Vec::from([running]);
         let cpus = self.0.find_node("/cpus").expect("the device tree has CPUs");
@@ -94,7 +94,7 @@ impl Tree {
         all
     }
 
-    /// The stretches of addresses of the first device that is compatible to one of `names`.
+    /// The address ranges of the first device that is compatible with one of `names`.
     pub fn device(self, names: &[&str]) -> Option<Vec<Stretch>> {
         let mut nodes = Vec::new();
         collect(
@@ -105,17 +105,17 @@ impl Tree {
         nodes.first().map(|&node| stretches(node))
     }
 
-    /// A property of text of the node at `path`.
+    /// A string property of the node at `path`.
     pub fn text(self, path: &str, name: &str) -> Option<String> {
         text(&self.0.find_node(path)?, name)
     }
 
-    /// A property of one or two cells of the node at `path`.
+    /// A property of one or two cells, of the node at `path`.
     pub fn number(self, path: &str, name: &str) -> Option<u64> {
         number(&self.0.find_node(path)?, name)
     }
 
-    /// A property of text that all CPUs have, one by one.
+    /// A string property of each CPU.
     pub fn text_of_cpus(self, name: &str) -> Vec<String> {
         let cpus = self.0.find_node("/cpus").expect("the device tree has CPUs");
         let nodes = cpus.children().filter(|node| node.name_without_address() == "cpu");
@@ -138,7 +138,7 @@ fn stretches(node: FdtNode<'static>) -> Vec<Stretch> {
         .collect()
 }
 
-/// The first of a list of texts.
+/// The first of a list of strings.
 fn text(node: &FdtNode<'static>, name: &str) -> Option<String> {
     let property = node.property(name)?;
     let first = property.value().split(|&byte| byte == 0).next()?;

@@ -1,6 +1,6 @@
-//! Numbers of system calls that Arm and RISC-V share, as `linux/calls.rs` knows them: by those of x86-64.
+//! Translates the system-call numbers of Arm and RISC-V to those of x86-64, which `linux/calls.rs` uses.
 
-/// Numbers here, and there.
+/// The number here, and on x86-64.
 const NUMBERS: [(u64, u64); 42] = [
     (29, 16),   // ioctl
     (46, 77),   // ftruncate
@@ -46,10 +46,10 @@ const NUMBERS: [(u64, u64); 42] = [
     (279, 319), // memfd_create
 ];
 
-/// What none of them has, and no program asks for by chance.
+/// A number of no call, which no program uses by chance.
 const UNKNOWN: u64 = 1 << 32;
 
-/// The number on x86-64 of the call with this one; one of no call where there is none.
+/// The number on x86-64 of the call with this number; `UNKNOWN` for no call.
 pub fn call_number(number: u64) -> u64 {
     match number {
         293 => 334, // rseq

@@ -12,7 +12,7 @@ use elf::ElfBytes;
 use elf::abi::{ET_DYN, ET_EXEC, PF_W, PF_X, PT_INTERP, PT_LOAD};
 use elf::endian::LittleEndian;
 
-/// Where a program goes that can be anywhere.
+/// Load address of a position-independent program.
 const ANYWHERE: u64 = ((1 << USER_BITS) / 3 * 2 - PAGE) & !(PAGE - 1);
 /// Bytes of the first thread's stack.
 const STACK: u64 = 8 << 20;

@@ -225,7 +225,7 @@ fn step_aside(after: After) {
     }
 }
 
-/// The timer has rung on this CPU. Whether it was armed again, for the task that runs here.
+/// The timer interrupt of this CPU. Returns whether it was rearmed, for the running task.
 pub fn tick(cpu: &Cpu) -> bool {
     let here = &HERE[cpu.id];
     // SAFETY: only this CPU changes it, and not in a handler.

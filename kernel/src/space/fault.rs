@@ -44,8 +44,8 @@ impl AddressSpace {
         }
         let shared = region.backing.as_ref().is_some_and(|backing| backing.shared);
         if shared || old.frame() != zeroes() && frames::note(old.frame()).count.load(Ordering::Acquire) == 1 {
-            // Nobody else's, or everybody's. More is allowed than before, which needs no flush: a CPU that has the old
-            // entry faults.
+            // Owned alone, or shared writable. More is allowed than before, which needs no flush: a CPU with the old
+            // entry faults and retries.
             let new = old.writable();
             let _other_was_faster = place.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
             return true;

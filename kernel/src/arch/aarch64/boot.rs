@@ -1,8 +1,8 @@
 //! The first instructions of each CPU: from the loader's EL1 or EL2, MMU off, to Rust in the upper half.
 //!
-//! The tables made here map the first 4 GiB of physical memory three times: where it is, by TTBR0 (until a CPU is up),
-//! at [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and its first 2 GiB at the end of the address space, where the kernel
-//! is linked. The first GiB is devices.
+//! The tables made here map the first 4 GiB of physical memory three times: at its own address, by TTBR0 (until a CPU
+//! is up), at [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and its first 2 GiB at the end of the address space, where the
+//! kernel is linked. The first GiB is devices.
 
 use super::psci;
 use crate::arch::device_tree::Tree;
@@ -12,20 +12,20 @@ use crate::serial;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Where QEMU puts the device tree for a kernel that is an ELF file: at the beginning of memory.
+/// Address of QEMU's device tree for an ELF kernel: the beginning of memory.
 const TREE: u64 = 0x4000_0000;
 
-/// What the loader has left.
+/// The loader's information.
 pub struct Told {
     /// The command line.
     pub line: &'static str,
-    /// End of the memory that the kernel was loaded into, in which it has everything above its image.
+    /// End of the memory into which the kernel was loaded; the kernel's own data are all above its image there.
     pub memory_end: u64,
-    /// What the board has.
+    /// The hardware of the board.
     pub tree: Tree,
 }
 
-/// The stack of the CPU that is being started.
+/// The stack of the CPU that is starting.
 static STACK: AtomicU64 = AtomicU64::new(0);
 
 global_asm!(
@@ -41,7 +41,7 @@ boot_high:                               // level 0 for TTBR1
     .quad boot_direct - BASE + 3
     .skip 254 * 8
     .quad boot_image - BASE + 3
-boot_low:                                // level 0 for TTBR0, to begin with
+boot_low:                                // level 0 for TTBR0 at first
     .quad boot_direct - BASE + 3
     .skip 511 * 8
 boot_direct:                             // level 1
@@ -66,12 +66,12 @@ boot_stack_top:
 start:
     ldr x19, =first_here
     ldr x21, =boot_stack_top
-    mov x20, x0                          // kept: the device tree, if the loader says where it is
+    mov x20, x0                          // the device tree, if the loader passes it
     b 1f
     .global start_other
 start_other:
     ldr x19, =other_here
-    mov x20, x0                          // kept: the number of the CPU
+    mov x20, x0                          // the number of the CPU
 1:  mrs x0, CurrentEL
     cmp x0, #8
     b.ne 2f
@@ -92,9 +92,9 @@ start_other:
     adr x0, 2f
     msr elr_el2, x0
     eret
-2:  ldr x0, =0x04FF                      // MAIR: 0 is memory, written back; 1 is devices
+2:  ldr x0, =0x04FF                      // MAIR: 0 is write-back memory; 1 is devices
     msr mair_el1, x0
-    // TCR: 48 bits and 4 KiB on both sides, walks written back and inner-shareable. HA and HD off, A1 0.
+    // TCR: 48 bits and 4 KiB on both sides, write-back inner-shareable walks. HA and HD off, A1 0.
     ldr x0, =0xB5103510
     mrs x1, id_aa64mmfr0_el1
     and x2, x1, #0xF                     // PARange, up to 48 bits
@@ -103,7 +103,7 @@ start_other:
     mov x2, #5
 3:  orr x0, x0, x2, lsl #32              // IPS
     ubfx x1, x1, #5, #1
-    orr x0, x0, x1, lsl #36              // AS: ASIDs of 16 bits where there are
+    orr x0, x0, x1, lsl #36              // AS: 16-bit ASIDs if supported
     msr tcr_el1, x0
     ldr x0, =boot_low - BASE
     msr ttbr0_el1, x0
@@ -150,7 +150,7 @@ unsafe extern "C" {
     fn start_other();
 }
 
-/// The first CPU comes here, on the boot stack, with user addresses still mapped as they are.
+/// The first CPU enters here, on the boot stack, with the identity mapping still loaded.
 extern "C" fn first(tree: u64) -> ! {
     serial::set_up();
     let tree = Tree::at(tree).filter(|_| tree != 0).or_else(|| Tree::at(TREE));
@@ -175,9 +175,9 @@ extern "C" fn other(id: usize) -> ! {
     crate::other_cpu(id)
 }
 
-/// This CPU runs in the upper half: from now on it has no user addresses.
+/// Unloads the identity mapping of this CPU, which runs in the upper half.
 fn leave_identity() {
-    // SAFETY: nothing of this CPU is below; no other tag is in use here yet.
+    // SAFETY: this CPU uses no lower address; no other tag is in use here yet.
     unsafe {
         core::arch::asm!(
             "msr ttbr0_el1, {}",
@@ -205,17 +205,17 @@ pub fn kernel_table() -> u64 {
     physical(&raw const boot_high)
 }
 
-/// What is left of the start: nothing, for each CPU has left it.
+/// Removes mappings of the startup code: none, because each CPU has unloaded them.
 pub fn leave_start() {}
 
 /// Before CPUs are started.
 pub fn prepare_to_start() {}
 
-/// Starts a CPU on that stack, and waits for it a while.
+/// Starts a CPU on that stack, and waits for it with a time limit.
 pub fn start(other: &Cpu, stack: u64) {
     STACK.store(stack, Ordering::Release);
     // The new CPU reads it before its caches are on.
-    // SAFETY: cleans a line of ours.
+    // SAFETY: cleans a cache line of this kernel.
     unsafe { core::arch::asm!("dc cvac, {}", "dsb sy", in(reg) STACK.as_ptr(), options(nostack)) };
     let entry = physical(start_other as *const () as *const u8);
     if let Err(why) = psci::cpu_on(controller_id(other.id), entry, other.id as u64) {

@@ -1,4 +1,4 @@
-//! The PL011 of the board, and the way out of QEMU: semihosting, which passes a status on.
+//! The PL011 of the board, and exit from QEMU: semihosting, which passes a status on.
 
 use super::{interrupts, psci};
 use crate::memory;
@@ -6,16 +6,16 @@ use crate::serial::Status;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// What is written where. The board has one port for both.
+/// The kinds of output. The board has one port for both.
 #[derive(Clone, Copy)]
 pub enum Line {
-    /// What the kernel prints.
+    /// The kernel's output.
     First,
-    /// What programs print, and what is reported about them.
+    /// The output of programs, and the reports about them.
     Second,
 }
 
-/// Where QEMU's virt board has it: also before the device tree is read.
+/// Its address on QEMU's virt board, for output before the device tree is read.
 const PL011: u64 = 0x0900_0000;
 /// Registers: data, and flags with bit 5 set while the FIFO is full.
 const DATA: u64 = 0;
@@ -29,7 +29,7 @@ pub fn set_up() {}
 /// Writes to a port.
 pub fn write(_line: Line, bytes: &[u8]) {
     for &byte in bytes {
-        // SAFETY: registers of the PL011, mapped as a device; nothing else drives it.
+        // SAFETY: registers of the PL011, mapped as a device; no other code uses it.
         unsafe {
             while memory::direct::<u32>(PL011 + FLAGS).read_volatile() & 1 << 5 != 0 {
                 interrupts::pause();
@@ -42,8 +42,8 @@ pub fn write(_line: Line, bytes: &[u8]) {
 /// There is no screen.
 pub fn show(_text: fmt::Arguments<'_>) {}
 
-/// Ends the emulator with QEMU's status of a kernel for x86-64; without semihosting (an exception, then) switches the
-/// machine off.
+/// Ends the emulator with the status that QEMU has for the x86-64 kernel. Without semihosting, which raises an
+/// exception, it switches the machine off.
 pub fn exit(status: Status) -> ! {
     if !ENDS.swap(true, Ordering::AcqRel) {
         // ADP_Stopped_ApplicationExit, and the status.
@@ -55,7 +55,7 @@ pub fn exit(status: Status) -> ! {
     interrupts::stop()
 }
 
-/// Whether the machine is being ended: an exception then is that of a machine without semihosting.
+/// Whether the machine is being switched off: an exception then means that there is no semihosting.
 pub fn ends() -> bool {
     ENDS.load(Ordering::Acquire)
 }

@@ -1,4 +1,4 @@
-//! The GICv3: interrupts to other CPUs, the timer's.
+//! The GICv3: IPIs and the timer interrupt.
 
 use super::{boot, timer, traps};
 use crate::cpu::controller_id;
@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown_cpu::{Controller, ControllerId};
 
-/// Of the distributor: control, with affinity routing, and interrupts of group 1.
+/// Distributor: control, with affinity routing, and interrupts of group 1.
 const CONTROL: u64 = 0;
 const BY_AFFINITY_GROUP_1: u32 = 0x12;
-/// Of each redistributor, and of the frame behind it for its own interrupts.
+/// Each redistributor, and the next frame for its own interrupts.
 const TYPE: u64 = 8;
 const WAKER: u64 = 0x14;
 const FRAME: u64 = 0x1_0000;
@@ -19,7 +19,7 @@ const ENABLE: u64 = FRAME + 0x100;
 /// Bytes of a redistributor.
 const REDISTRIBUTOR: u64 = 0x2_0000;
 
-/// Where the redistributors begin and end.
+/// Begin and end of the redistributors.
 static REDISTRIBUTORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 fn write(register: u64, value: u32) {
@@ -32,7 +32,7 @@ fn read(register: u64) -> u32 {
     unsafe { direct::<u32>(register).read_volatile() }
 }
 
-/// Finds the CPUs, the one that runs first. On that one, before the controller is used.
+/// Finds the CPUs, the running one first. On that one, before the controller is used.
 ///
 /// # Panics
 /// When the device tree has no GICv3.
@@ -51,7 +51,7 @@ pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
     told.tree.cpus(Controller.this_cpu())
 }
 
-/// The redistributor of this CPU: the one that has its affinity.
+/// The redistributor of this CPU, by its affinity.
 fn redistributor() -> u64 {
     let [first, end] = [0, 1].map(|index: usize| REDISTRIBUTORS[index].load(Ordering::Relaxed));
     let me = Controller.this_cpu();
@@ -61,7 +61,7 @@ fn redistributor() -> u64 {
         .expect("every CPU has its redistributor")
 }
 
-/// Switches this CPU's part on: its interrupts in group 1, of every priority.
+/// Enables this CPU's part: its interrupts in group 1, of every priority.
 pub fn enable() {
     let base = redistributor();
     write(base + WAKER, 0);
@@ -93,7 +93,7 @@ pub fn enable() {
 #[inline]
 pub fn send(cpus: impl IntoIterator<Item = usize>, interrupt: u8) {
     use shootdown::Facade;
-    // The engine has done so for its own; jobs and wake-ups have not.
+    // The engine has done so for its own stores; jobs and wake-ups have not.
     if interrupt != traps::SHOOTDOWN {
         shootdown_cpu::BareMetal::before_ipi();
     }

@@ -1,10 +1,10 @@
-//! What the processor has, read once.
+//! The processor's features, read once.
 
 use shootdown::{Design, Errata, Machine, Root};
 use shootdown_cpu::Processor;
 use spin::Once;
 
-/// What is used of it.
+/// The features that are used.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
     /// ASIDs, range operations, workarounds.
@@ -13,7 +13,7 @@ pub struct Features {
 
 static FEATURES: Once<Features> = Once::new();
 
-/// The features of the first CPU, which is taken to be like the others.
+/// The features of the first CPU; the others are assumed to be equal.
 #[inline]
 pub fn get() -> &'static Features {
     FEATURES.call_once(|| Features {
@@ -26,12 +26,12 @@ pub fn has_tags() -> bool {
     get().processor.tag_limit() > 1
 }
 
-/// Who carries out the broadcasts of the engine, and whether it is emulated: the processor, and it is not.
+/// How the engine's broadcasts are carried out, and whether that is emulated: by the processor, not emulated.
 pub fn broadcasts(_emulate: bool, _engine_broadcasts: bool) -> (Processor, bool) {
     (get().processor, false)
 }
 
-/// `design` on this machine, whose workarounds are added to those that the design tries.
+/// `design` on this machine, with its workarounds in addition to the design's.
 pub fn on_this_machine(design: Design) -> Design {
     let (machine, tried) = (get().processor.machine(), design.machine.errata);
     design.policy.on(Machine {
@@ -44,7 +44,7 @@ pub fn on_this_machine(design: Design) -> Design {
     })
 }
 
-/// What carries broadcasts out.
+/// How broadcasts are carried out.
 pub fn broadcast_in_words(_processor: &Processor, _emulated: bool) -> &'static str {
     "hardware"
 }
@@ -63,7 +63,7 @@ pub fn tags_in_words() -> &'static str {
     }
 }
 
-/// Switches on, on this CPU, what is used.
+/// Enables the used features on this CPU.
 pub fn enable() {
     // SAFETY: none is needed.
     unsafe { get().processor.enable() };

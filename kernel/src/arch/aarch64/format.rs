@@ -1,7 +1,7 @@
 //! Entries of page tables: four levels, 4 KiB, bits as the processor reads them.
 //!
-//! Entries are made accessed, and dirty where they are writable: the processor changes none. What changes its frame
-//! goes through an invalid entry and a completed flush (break before make): see `space/fault.rs`.
+//! Entries are created accessed, and dirty if they are writable, so the processor changes none. An entry that changes
+//! its frame goes through an invalid entry and a completed flush (break before make): see `space/fault.rs`.
 
 use crate::memory::Frame;
 use crate::region::Access;
@@ -10,7 +10,7 @@ use shootdown::Facade;
 
 /// Levels of tables: the root has this level (Arm's level 0), pages are in level 1 (Arm's level 3).
 pub const LEVELS: u32 = 4;
-/// Entries of a root that are for user addresses: all, because the kernel's are walked from another register.
+/// Entries of a root for user addresses: all, because another register has the kernel's root.
 pub const USER_ENTRIES: usize = 512;
 
 const VALID: u64 = 1;
@@ -21,7 +21,7 @@ const USER: u64 = 1 << 6;
 const READ_ONLY: u64 = 1 << 7;
 const INNER_SHAREABLE: u64 = 3 << 8;
 const ACCESSED: u64 = 1 << 10;
-/// It holds under an ASID.
+/// Not global: it has an ASID.
 const NOT_GLOBAL: u64 = 1 << 11;
 const NO_EXECUTE_BY_KERNEL: u64 = 1 << 53;
 const NO_EXECUTE: u64 = 1 << 54;
@@ -30,7 +30,7 @@ const ADDRESS: u64 = 0x0000_FFFF_FFFF_F000;
 /// A page of memory (attribute 0 of MAIR).
 const PAGE: u64 = VALID | TABLE | INNER_SHAREABLE | ACCESSED | NO_EXECUTE_BY_KERNEL;
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry(pub u64);
 
@@ -40,17 +40,17 @@ impl Entry {
         Entry(frame.address() | VALID | TABLE)
     }
 
-    /// A user page, which may be read, and what else is allowed.
+    /// A user page with read access, plus the given rights.
     pub const fn page(frame: Frame, access: Access) -> Entry {
         Entry(frame.address() | PAGE | USER | NOT_GLOBAL | Entry::flags(access))
     }
 
-    /// A large user page, which may be read and written.
+    /// A large user page, readable and writable.
     pub const fn large_page(frame: Frame) -> Entry {
         Entry(Entry::page(frame, Access::data(true)).0 & !TABLE)
     }
 
-    /// A page of the kernel's, global, which may be read and written.
+    /// A kernel page, global, readable and writable.
     pub const fn kernel_page(frame: Frame) -> Entry {
         Entry(frame.address() | PAGE | NO_EXECUTE)
     }
@@ -60,7 +60,7 @@ impl Entry {
         write | if access.execute { 0 } else { NO_EXECUTE }
     }
 
-    /// Whether the processor follows it.
+    /// Whether it is valid.
     pub const fn is_present(self) -> bool {
         self.0 & VALID != 0
     }
@@ -75,7 +75,7 @@ impl Entry {
         self.0 & (VALID | TABLE) == VALID
     }
 
-    /// The same, not present, and not 0.
+    /// The same, not present, and nonzero.
     pub const fn absent(self) -> Entry {
         Entry(self.0 & !VALID)
     }
@@ -90,24 +90,24 @@ impl Entry {
         Entry(self.0 & !READ_ONLY)
     }
 
-    /// The same, restricted to `access`. Writes are not added: the next one faults and finds out whose page it is.
+    /// The same, restricted to `access`. Writes are not added: the next one faults and finds the page's owner.
     pub const fn restricted(self, access: Access) -> Entry {
         let lost = if access.write { 0 } else { READ_ONLY };
         Entry(self.0 & !NO_EXECUTE | lost | if access.execute { 0 } else { NO_EXECUTE })
     }
 
-    /// Whether this allows anything that `new`, of the same page, does not.
+    /// Whether this allows an access that `new`, of the same page, does not.
     pub const fn allows_more_than(self, new: Entry) -> bool {
         new.0 & !self.0 & (READ_ONLY | NO_EXECUTE) != 0
     }
 
-    /// What it refers to.
+    /// The frame that it refers to.
     pub const fn frame(self) -> Frame {
         Frame::at(self.0 & ADDRESS)
     }
 }
 
-/// Takes writes away from the entry at `place`; what it was.
+/// Removes the write permission of the entry at `place`; returns the old entry.
 pub fn forbid_writes(place: &AtomicU64) -> Entry {
     Entry(place.fetch_or(READ_ONLY, Ordering::AcqRel))
 }
@@ -117,7 +117,7 @@ pub fn allow_writes(place: &AtomicU64) {
     place.fetch_and(!READ_ONLY, Ordering::AcqRel);
 }
 
-/// Entries that were made are found by walks from now on (DSB ISHST). Without it the next access may fault once more.
+/// Later walks find entries made before (DSB ISHST). Without it the next access may fault once more.
 #[inline]
 pub fn publish() {
     shootdown_cpu::BareMetal::publish_tables();

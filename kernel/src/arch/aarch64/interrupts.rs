@@ -14,11 +14,11 @@ pub fn enable() {
 /// Masks interrupts.
 #[inline]
 pub fn disable() {
-    // SAFETY: masking harms nothing.
+    // SAFETY: masking is always allowed.
     unsafe { asm!("msr daifset, #2", options(nostack, preserves_flags)) };
 }
 
-/// Whether interrupts are taken.
+/// Whether interrupts are on.
 #[inline]
 pub fn are_enabled() -> bool {
     !shootdown_cpu::interrupts_are_off()
@@ -33,10 +33,10 @@ pub fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Sleeps until an interrupt. Interrupts are off, and off again when it returns: one that is pending ends WFI although
-/// it is masked, so none is missed between the caller's last look and the sleep.
+/// Sleeps until an interrupt. Interrupts are off on entry and on return. A pending interrupt ends WFI although it is
+/// masked, so none is missed between the caller's last check and the sleep.
 pub fn sleep() {
-    // SAFETY: sleeps, and takes what is pending.
+    // SAFETY: sleeps, and takes pending interrupts.
     unsafe {
         asm!(
             "dsb sy",
@@ -49,7 +49,7 @@ pub fn sleep() {
     };
 }
 
-/// Nothing more will happen here.
+/// Stops this CPU for good.
 pub fn stop() -> ! {
     loop {
         disable();

@@ -1,6 +1,6 @@
 //! AArch64 on QEMU's virt board, or one like it: a device tree, a GICv3, a PL011, PSCI. EL1, four levels of tables of
 //! 4 KiB, 48 bits of address. User addresses are walked from TTBR0, the kernel's from TTBR1, so roots are for user
-//! addresses only. CnP is off: with tags of its own, a CPU gives an ASID another meaning than its neighbours do.
+//! addresses only. CnP is off: with per-CPU tags, an ASID has a different meaning on each CPU.
 
 pub mod boot;
 pub mod console;

@@ -1,4 +1,4 @@
-//! Calls of the firmware (PSCI), by the instruction that the device tree names.
+//! Firmware calls (PSCI), by the instruction that the device tree names.
 
 use crate::arch::device_tree::Tree;
 use core::arch::asm;
@@ -9,7 +9,7 @@ const SYSTEM_OFF: u64 = 0x8400_0008;
 
 static BY_SMC: AtomicBool = AtomicBool::new(false);
 
-/// How the firmware is called.
+/// The instruction for firmware calls.
 pub fn set_up(tree: Tree) {
     let by_smc = tree.text("/psci", "method").is_some_and(|method| method == "smc");
     BY_SMC.store(by_smc, Ordering::Relaxed);
@@ -18,7 +18,7 @@ pub fn set_up(tree: Tree) {
 fn call(function: u64, arguments: [u64; 3]) -> i64 {
     let [a, b, c] = arguments;
     let answer: i64;
-    // SAFETY: starts a CPU at code that is for it, or ends the machine; registers are kept but for those of a call.
+    // SAFETY: starts a CPU at its entry point, or ends the machine; all registers but the call's are kept.
     unsafe {
         if BY_SMC.load(Ordering::Relaxed) {
             asm!("smc #0", inout("x0") function => answer, in("x1") a, in("x2") b, in("x3") c, clobber_abi("C"));
@@ -32,7 +32,7 @@ fn call(function: u64, arguments: [u64; 3]) -> i64 {
 /// Starts the CPU with that affinity at a physical address, with `context` in X0.
 ///
 /// # Errors
-/// The number that the firmware answers.
+/// The firmware's error number.
 pub fn cpu_on(affinity: u64, entry: u64, context: u64) -> Result<(), i64> {
     match call(CPU_ON, [affinity, entry, context]) {
         0 => Ok(()),

@@ -1,10 +1,10 @@
-//! How often each instruction that invalidates was executed. Only in the kernel that is built for tests (`--features
-//! known-bugs`): counting costs instructions itself. Broadcasts are counted by CPU (`cpu.rs`).
+//! Counts of each invalidating instruction. Only in the test kernel (`--features known-bugs`), because counting costs
+//! instructions. Broadcasts are counted by CPU (`cpu.rs`).
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted, in this order.
+/// The counted instructions, in this order.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub enum Instruction {
@@ -13,9 +13,9 @@ pub enum Instruction {
     Aside1,
     Vaale1,
     Vmalle1,
-    /// A root, and what is under its tag goes.
+    /// A root load with a flush of its tag.
     RootFlushed,
-    /// A root, and what is under its tag is kept.
+    /// A root load that keeps the entries of its tag.
     RootKept,
 }
 
@@ -31,7 +31,7 @@ const NAMES: [&str; 7] = [
 
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 
-/// It is executed here and now.
+/// Counts one execution.
 #[inline(always)]
 pub fn note(what: Instruction) {
     if cfg!(feature = "known-bugs") {
@@ -39,7 +39,7 @@ pub fn note(what: Instruction) {
     }
 }
 
-/// The counts, as JSON; `null` where nothing is counted.
+/// The counts, as JSON; `null` if nothing is counted.
 pub struct Tally;
 
 impl fmt::Display for Tally {

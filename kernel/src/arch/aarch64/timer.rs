@@ -1,5 +1,5 @@
-//! The generic timer, virtual: a counter that all CPUs share, and a one-shot timer on each. Ticks are made nanoseconds
-//! where the frequency allows it, as QEMU's does (62.5 MHz).
+//! The virtual generic timer: a counter that all CPUs share, and a one-shot timer on each. Ticks are nanoseconds if the
+//! frequency allows it, as QEMU's does (62.5 MHz).
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// The private interrupt of the virtual timer (PPI 11).
 pub const INTERRUPT: u32 = 27;
 
-/// Nanoseconds of a cycle; 0 where that is no whole number, and ticks are cycles.
+/// Nanoseconds of a cycle; 0 if that is not an integer: then ticks are cycles.
 static CYCLE: AtomicU32 = AtomicU32::new(0);
 
 fn frequency() -> u64 {
@@ -26,7 +26,7 @@ pub fn ticks() -> u64 {
     cycles * u64::from(CYCLE.load(Ordering::Relaxed).max(1))
 }
 
-/// Raises the timer interrupt here once, after so many ticks; 0 stops it.
+/// Raises the timer interrupt here once, after this many ticks; 0 stops it.
 #[inline]
 pub fn arm(ticks: u32) {
     let cycles = (ticks / CYCLE.load(Ordering::Relaxed).max(1)).max(1);
@@ -41,7 +41,7 @@ pub fn arm(ticks: u32) {
     }
 }
 
-/// Whether a pause is expensive: QEMU gives up a turn for YIELD only where CPUs have turns.
+/// Whether a pause is expensive: YIELD ends a turn only if QEMU runs the CPUs in turn.
 pub fn is_pause_dear() -> bool {
     false
 }

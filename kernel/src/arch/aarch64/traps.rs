@@ -1,4 +1,4 @@
-//! Exceptions and interrupts: the entry points, and what each leads to.
+//! Exceptions and interrupts: the entry points, and the handler of each.
 
 use super::{console, interrupts, timer, user};
 use crate::cpu;
@@ -13,11 +13,10 @@ use shootdown_cpu::Controller;
 pub const SHOOTDOWN: u8 = 1;
 /// There is a job for this CPU.
 pub const JOB: u8 = 2;
-/// From this number on there is no interrupt.
+/// Numbers from here on mean no interrupt.
 const NONE: u32 = 1020;
 
-/// Instructions of the entry and exit code of an interrupt that meets kernel code; its own measurement does not see
-/// them.
+/// Instructions of the entry and exit code of an interrupt of kernel code; its own measurement excludes them.
 pub const STUB_INSTRUCTIONS: u64 = 25;
 
 /// Masked interrupts, in SPSR.
@@ -25,13 +24,13 @@ const MASKED: u64 = 1 << 7;
 /// The exception level, in SPSR.
 const LEVEL: u64 = 0xF;
 
-/// What was interrupted.
+/// The interrupted context.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Default)]
 #[allow(missing_docs)]
 pub struct Frame {
     pub x: [u64; 31],
-    /// Of user code.
+    /// For user code.
     pub sp: u64,
     pub pc: u64,
     pub spsr: u64,
@@ -39,7 +38,7 @@ pub struct Frame {
     pub address: u64,
 }
 
-/// Why the kernel was entered.
+/// The cause of the kernel entry.
 const SYNCHRONOUS: u64 = 0;
 const INTERRUPT: u64 = 1;
 const UNEXPECTED: u64 = 2;
@@ -64,13 +63,13 @@ impl Frame {
         }
     }
 
-    /// The system call that was made: its number, and its arguments.
+    /// The system call: its number, and its arguments.
     pub fn call(&self) -> (u64, [u64; 6]) {
         let [a, b, c, d, e, f, ..] = self.x;
         (user::call_number(self.x[8]), [a, b, c, d, e, f])
     }
 
-    /// What the call returns.
+    /// The return value of the call.
     pub fn set_result(&mut self, value: u64) {
         self.x[0] = value;
     }
@@ -80,7 +79,7 @@ impl Frame {
         Frame { sp: stack, ..self }
     }
 
-    /// The signal by which Linux ends a program for this exception.
+    /// The signal with which Linux ends a program for this exception.
     pub fn signal(&self) -> i32 {
         match self.class() {
             0 => 4,
@@ -94,7 +93,7 @@ impl Frame {
         self.syndrome >> 26 & 0x3F
     }
 
-    /// The access that found no translation, or one that forbids it.
+    /// The access without a translation, or with one that forbids it.
     fn faulted(&self) -> Option<Access> {
         let execute = matches!(self.class(), 0x20 | 0x21);
         let is_abort = execute || matches!(self.class(), 0x24 | 0x25);
@@ -207,8 +206,8 @@ trap_return:
     add sp, sp, #288
     eret
 
-    // An interrupt of kernel code. Only what a call may change is kept: its handlers neither take interrupts nor fault,
-    // so the registers of the exception stay as they are.
+    // An interrupt of kernel code. Only caller-saved registers are saved: its handlers neither take interrupts nor
+    // fault, so the exception registers do not change.
 3:  stp x29, x30, [sp, #-176]!
     stp x0, x1, [sp, #16]
     stp x2, x3, [sp, #32]
@@ -241,7 +240,7 @@ trap_return:
     unexpected = const UNEXPECTED,
 );
 
-/// The interrupt that waits, if one does.
+/// The pending interrupt, if any.
 extern "C" fn take() {
     let interrupt = Controller.acknowledge();
     if interrupt == u32::from(SHOOTDOWN) {
@@ -253,7 +252,7 @@ extern "C" fn take() {
     let cpu = cpu::cpu();
     let entered = time::Own::if_kept();
     if interrupt == timer::INTERRUPT {
-        // It asks until it is armed again or stopped. Not both: QEMU may end a turn at each.
+        // It stays pending until it is rearmed or stopped. Not both, because QEMU may end a turn at each.
         if !trap::timer(cpu) {
             timer::arm(0);
         }
@@ -268,7 +267,7 @@ extern "C" fn dispatch(frame: &mut Frame, why: u64) {
     match why {
         INTERRUPT => {
             take();
-            // Last: another task may run here meanwhile, and this one go on elsewhere.
+            // Last: another task may run here meanwhile, and this one continue elsewhere.
             crate::linux::task::before_user();
         }
         SYNCHRONOUS if frame.class() == 0x15 && frame.is_from_user() => crate::linux::calls::call(frame),

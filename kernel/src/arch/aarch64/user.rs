@@ -1,13 +1,13 @@
-//! The way between user code and the kernel: the registers that user code needs, the state of the floating-point unit,
-//! and the switch from one kernel stack to another. User code comes in by `traps.rs`.
+//! Transitions between user code and the kernel: user code's registers, the state of the floating-point unit, and the
+//! switch between kernel stacks. User code enters through `traps.rs`.
 
 use super::traps::Frame;
 use core::arch::{asm, global_asm};
 
-/// Programs that run here, by the number in their ELF header.
+/// The ELF machine number of programs that run here.
 pub const ELF_MACHINE: u16 = elf::abi::EM_AARCH64;
 
-// (place of the old stack pointer, new stack pointer): goes on where the new stack was left.
+// (address for the old stack pointer, new stack pointer): continues where the new stack was left.
 global_asm!(
     r#"
     .section .text
@@ -96,7 +96,7 @@ pub fn set_up() {
     unsafe { asm!("msr cpacr_el1, {}", "isb", in(reg) 3_u64 << 20, options(nostack)) };
 }
 
-/// Where user code finds its thread (TPIDR_EL0).
+/// Sets the thread pointer of user code (TPIDR_EL0).
 pub fn set_thread_pointer(base: u64) {
     // SAFETY: the kernel does not use it.
     unsafe { asm!("msr tpidr_el0, {}", in(reg) base, options(nostack)) };
@@ -108,28 +108,28 @@ pub fn set_thread_pointer(base: u64) {
 pub struct Fpu([u128; 33]);
 
 impl Fpu {
-    /// As a program finds it.
+    /// The initial state of a program.
     pub fn new() -> Fpu {
         Fpu([0; 33])
     }
 
-    /// Takes down what this CPU has.
+    /// Saves this CPU's state.
     pub fn save(&mut self) {
-        // SAFETY: as many bytes as are written.
+        // SAFETY: the size matches the stores.
         unsafe { fpu_save(self.0.as_mut_ptr()) };
     }
 
-    /// Gives it to this CPU. The kernel itself uses none of it.
+    /// Loads it into this CPU. The kernel itself uses none of it.
     pub fn load(&self) {
-        // SAFETY: as many bytes as are read.
+        // SAFETY: the size matches the loads.
         unsafe { fpu_load(self.0.as_ptr()) };
     }
 }
 
-/// Goes on with the stack `new`, leaving this one in `old`.
+/// Switches to the stack `new`, and stores the present one in `old`.
 ///
 /// # Safety
-/// `new` was left by this function or made by [`first_stack`], and nobody else goes on with it. Interrupts are off.
+/// `new` was left by this function or made by [`first_stack`], and no other CPU continues on it. Interrupts are off.
 pub unsafe fn switch(old: *mut u64, new: u64) {
     // SAFETY: the caller's promise.
     unsafe { linux_switch(old, new) };
@@ -140,9 +140,9 @@ pub fn first_stack(top: u64, frame: Frame) -> u64 {
     let place = top - size_of::<Frame>() as u64;
     let words = place - 12 * 8;
     let mut registers = [0_u64; 12];
-    // X30: where to go on.
+    // X30: the return address.
     registers[11] = trap_return as *const () as u64;
-    // SAFETY: a stack that nobody uses, larger than this by far, and aligned.
+    // SAFETY: an unused stack, larger than this by far, and aligned.
     unsafe {
         (place as *mut Frame).write(frame);
         (words as *mut [u64; 12]).write(registers);

@@ -1,8 +1,8 @@
 //! The first instructions of each hart: from OpenSBI's supervisor mode, tables off, to Rust in the upper half.
 //!
 //! The table made here maps the first 4 GiB of physical memory twice, by pages of 1 GiB: at
-//! [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and at the end of the address space, where the kernel is linked. Until all
-//! harts are up, the GiB that the kernel is in is also mapped where it is.
+//! [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and at the end of the address space, where the kernel is linked. Until
+//! all harts are up, the kernel's own GiB is also identity-mapped.
 
 use crate::arch::device_tree::Tree;
 use crate::cpu::{Cpu, controller_id};
@@ -12,15 +12,15 @@ use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown_cpu::sbi;
 
-/// What the loader has left.
+/// The loader's information.
 pub struct Told {
     /// The command line.
     pub line: &'static str,
-    /// End of the memory that the kernel was loaded into, in which it has everything above its image.
+    /// End of the memory into which the kernel was loaded; the kernel's own data are all above its image there.
     pub memory_end: u64,
-    /// What the board has.
+    /// The hardware of the board.
     pub tree: Tree,
-    /// The hart that runs.
+    /// The running hart.
     pub hart: u64,
 }
 
@@ -29,7 +29,7 @@ const IDENTITY: usize = 2;
 /// Hart state management, "start".
 const START: (u64, u64) = (0x0048_534D, 0);
 
-/// The stack of the hart that is being started.
+/// The stack of the hart that is starting.
 static STACK: AtomicU64 = AtomicU64::new(0);
 
 global_asm!(
@@ -101,7 +101,7 @@ unsafe extern "C" {
     fn start_other();
 }
 
-/// The first hart comes here, whichever OpenSBI chose, on the boot stack.
+/// The first hart, as OpenSBI chooses, enters here, on the boot stack.
 extern "C" fn first(hart: u64, tree: u64) -> ! {
     serial::set_up();
     let Some(tree) = Tree::at(tree) else {
@@ -133,7 +133,7 @@ pub fn kernel_table() -> u64 {
     root()
 }
 
-/// The lower half, where the harts started, is empty from now on.
+/// The lower half, where the harts started, is empty from here on.
 pub fn leave_start() {
     Frame::at(root()).words()[IDENTITY].store(0, Ordering::SeqCst);
 }
@@ -141,11 +141,11 @@ pub fn leave_start() {
 /// Before harts are started.
 pub fn prepare_to_start() {}
 
-/// Starts a hart on that stack, and waits for it a while.
+/// Starts a hart on that stack, and waits for it with a time limit.
 pub fn start(other: &Cpu, stack: u64) {
     STACK.store(stack, Ordering::Release);
     let entry = start_other as *const () as u64 - KERNEL_BASE;
-    // SAFETY: code for a hart that starts.
+    // SAFETY: the entry point is for a starting hart.
     let started = unsafe {
         let arguments = [controller_id(other.id), entry, other.id as u64, 0, 0];
         sbi::call(START.0, START.1, arguments)

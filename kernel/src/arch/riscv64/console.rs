@@ -1,4 +1,4 @@
-//! The 16550 of the board, and the way out of QEMU: its test device, which passes a status on.
+//! The 16550 of the board, and exit from QEMU: its test device, which passes a status on.
 
 use super::interrupts;
 use crate::memory;
@@ -6,21 +6,21 @@ use crate::serial::Status;
 use core::fmt;
 use shootdown_cpu::sbi;
 
-/// What is written where. The board has one port for both.
+/// The kinds of output. The board has one port for both.
 #[derive(Clone, Copy)]
 pub enum Line {
-    /// What the kernel prints.
+    /// The kernel's output.
     First,
-    /// What programs print, and what is reported about them.
+    /// The output of programs, and the reports about them.
     Second,
 }
 
-/// Where QEMU's virt board has it: also before the device tree is read.
+/// Its address on QEMU's virt board, for output before the device tree is read.
 const UART: u64 = 0x1000_0000;
 /// Registers: data, and the line's status with bit 5 set when another byte can be written.
 const DATA: u64 = 0;
 const STATUS: u64 = 5;
-/// Where QEMU waits for a word that ends it: the status, and this.
+/// Register that ends QEMU: takes the status, and this word.
 const TEST: u64 = 0x10_0000;
 const END: u32 = 0x3333;
 /// System reset, "shutdown".
@@ -32,7 +32,7 @@ pub fn set_up() {}
 /// Writes to a port.
 pub fn write(_line: Line, bytes: &[u8]) {
     for &byte in bytes {
-        // SAFETY: registers of the port; nothing else drives it.
+        // SAFETY: registers of the port; no other code uses it.
         unsafe {
             while memory::direct::<u8>(UART + STATUS).read_volatile() & 1 << 5 == 0 {
                 interrupts::pause();
@@ -45,7 +45,8 @@ pub fn write(_line: Line, bytes: &[u8]) {
 /// There is no screen.
 pub fn show(_text: fmt::Arguments<'_>) {}
 
-/// Ends the emulator with QEMU's status of a kernel for x86-64; where there is none, switches the machine off.
+/// Ends the emulator with the status that QEMU has for the x86-64 kernel. Without the device it switches the machine
+/// off.
 pub fn exit(status: Status) -> ! {
     let word = (status as u32 * 2 + 1) << 16 | END;
     // SAFETY: the test device of the board.

@@ -1,4 +1,4 @@
-//! What the harts and the firmware have, read once.
+//! The features of the harts and of the firmware, read once.
 
 use crate::arch::device_tree::Tree;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use shootdown::{Design, Errata, Machine, Root};
 use shootdown_cpu::Processor;
 use spin::Once;
 
-/// What is used of it.
+/// The features that are used.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
     /// ASIDs, Svinval, remote fences.
@@ -20,10 +20,10 @@ static SVINVAL: AtomicBool = AtomicBool::new(false);
 static SSTC: AtomicBool = AtomicBool::new(false);
 static TIMER_HERTZ: AtomicU64 = AtomicU64::new(0);
 
-/// Takes down what only the device tree says. Before anything asks.
+/// Stores the features that only the device tree lists. Before any use.
 ///
 /// # Panics
-/// When it does not say how fast the counter runs.
+/// If it does not state the counter's frequency.
 pub fn read(tree: Tree) {
     let all = tree.text_of_cpus("riscv,isa");
     let have = |name| all.iter().all(|isa| isa.split('_').any(|extension| extension == name));
@@ -41,13 +41,13 @@ pub fn timer_hertz() -> u64 {
     TIMER_HERTZ.load(Ordering::Relaxed)
 }
 
-/// Whether the timer is set by a register.
+/// Whether a register sets the timer.
 #[inline]
 pub fn has_timer_register() -> bool {
     SSTC.load(Ordering::Relaxed)
 }
 
-/// The features of the first hart, which is taken to be like the others.
+/// The features of the first hart; the others are assumed to be equal.
 #[inline]
 pub fn get() -> &'static Features {
     FEATURES.call_once(|| {
@@ -67,12 +67,12 @@ pub fn has_tags() -> bool {
     get().processor.tag_limit() > 1
 }
 
-/// Who carries out the broadcasts of the engine, and whether it is emulated: the firmware, and it is not.
+/// How the engine's broadcasts are carried out, and whether that is emulated: by the firmware, not emulated.
 pub fn broadcasts(_emulate: bool, _engine_broadcasts: bool) -> (Processor, bool) {
     (get().processor, false)
 }
 
-/// `design` on this machine, with the workarounds that the design tries.
+/// `design` on this machine, with the design's workarounds.
 pub fn on_this_machine(design: Design) -> Design {
     let (machine, tried) = (get().processor.machine(), design.machine.errata);
     design.policy.on(Machine {
@@ -81,7 +81,7 @@ pub fn on_this_machine(design: Design) -> Design {
     })
 }
 
-/// What carries broadcasts out.
+/// How broadcasts are carried out.
 pub fn broadcast_in_words(processor: &Processor, _emulated: bool) -> &'static str {
     match processor.broadcast_limits() {
         Some(_) => "firmware",
@@ -102,7 +102,7 @@ pub fn tags_in_words() -> &'static str {
     if has_tags() { "ASIDs" } else { "none" }
 }
 
-/// Switches on, on this hart, what is used.
+/// Enables the used features on this hart.
 pub fn enable() {
     // SAFETY: none is needed.
     unsafe { get().processor.enable() };

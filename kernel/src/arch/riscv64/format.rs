@@ -1,6 +1,6 @@
 //! Entries of page tables (Sv39): three levels, bits as the hart reads them.
 //!
-//! Entries are made accessed and dirty: no hart changes any, and none traps for it.
+//! Entries are created accessed and dirty, so no hart changes one or traps for it.
 
 use crate::memory::Frame;
 use crate::region::Access;
@@ -9,7 +9,7 @@ use shootdown::Facade;
 
 /// Levels of tables: the root has this level, pages are in level 1.
 pub const LEVELS: u32 = 3;
-/// Entries of a root that are for user addresses; those behind are the kernel's, the same in every root.
+/// Entries of a root for user addresses; the rest are the kernel's, the same in every root.
 pub const USER_ENTRIES: usize = 256;
 
 const VALID: u64 = 1;
@@ -21,13 +21,13 @@ const USER: u64 = 1 << 4;
 const GLOBAL: u64 = 1 << 5;
 const ACCESSED: u64 = 1 << 6;
 const DIRTY: u64 = 1 << 7;
-/// Where the number of the frame is.
+/// Position of the frame number.
 const FRAME: u32 = 10;
 const FRAME_BITS: u64 = (1 << 44) - 1;
 
 const PAGE: u64 = VALID | READ | ACCESSED | DIRTY;
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry(pub u64);
 
@@ -41,24 +41,24 @@ impl Entry {
         Entry::new(frame, VALID)
     }
 
-    /// A user page, which may be read, and what else is allowed.
+    /// A user page with read access, plus the given rights.
     pub const fn page(frame: Frame, access: Access) -> Entry {
         let write = if access.write { WRITE } else { 0 };
         let execute = if access.execute { EXECUTE } else { 0 };
         Entry::new(frame, PAGE | USER | write | execute)
     }
 
-    /// A large user page, which may be read and written.
+    /// A large user page, readable and writable.
     pub const fn large_page(frame: Frame) -> Entry {
         Entry::page(frame, Access::data(true))
     }
 
-    /// A page of the kernel's, global, which may be read and written.
+    /// A kernel page, global, readable and writable.
     pub const fn kernel_page(frame: Frame) -> Entry {
         Entry::new(frame, PAGE | WRITE | GLOBAL)
     }
 
-    /// Whether the hart follows it.
+    /// Whether it is valid.
     pub const fn is_present(self) -> bool {
         self.0 & VALID != 0
     }
@@ -73,7 +73,7 @@ impl Entry {
         self.is_present() && self.0 & (READ | EXECUTE) != 0
     }
 
-    /// The same, not present, and not 0.
+    /// The same, not present, and nonzero.
     pub const fn absent(self) -> Entry {
         Entry(self.0 & !VALID)
     }
@@ -88,24 +88,24 @@ impl Entry {
         Entry(self.0 | WRITE)
     }
 
-    /// The same, restricted to `access`. Writes are not added: the next one faults and finds out whose page it is.
+    /// The same, restricted to `access`. Writes are not added: the next one faults and finds the page's owner.
     pub const fn restricted(self, access: Access) -> Entry {
         let lost = if access.write { 0 } else { WRITE };
         Entry(self.0 & !(lost | EXECUTE) | if access.execute { EXECUTE } else { 0 })
     }
 
-    /// Whether this allows anything that `new`, of the same page, does not.
+    /// Whether this allows an access that `new`, of the same page, does not.
     pub const fn allows_more_than(self, new: Entry) -> bool {
         self.0 & !new.0 & (WRITE | EXECUTE) != 0
     }
 
-    /// What it refers to.
+    /// The frame that it refers to.
     pub const fn frame(self) -> Frame {
         Frame((self.0 >> FRAME & FRAME_BITS) as u32)
     }
 }
 
-/// Takes writes away from the entry at `place`; what it was.
+/// Removes the write permission of the entry at `place`; returns the old entry.
 pub fn forbid_writes(place: &AtomicU64) -> Entry {
     Entry(place.fetch_and(!WRITE, Ordering::AcqRel))
 }
@@ -115,8 +115,8 @@ pub fn allow_writes(place: &AtomicU64) {
     place.fetch_or(WRITE, Ordering::AcqRel);
 }
 
-/// Entries that were made are ordered before what follows. A hart may still have cached that there were none: then its
-/// next access faults, and the handler drops that.
+/// Entries made before are ordered before later accesses. A hart may still cache the invalid entry: then its next
+/// access faults, and the handler drops it.
 #[inline]
 pub fn publish() {
     shootdown_cpu::BareMetal::publish_tables();

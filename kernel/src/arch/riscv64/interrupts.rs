@@ -1,12 +1,12 @@
-//! The interrupt mask, WFI, and giving up a turn.
+//! The interrupt mask, WFI, and yielding a turn.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// QEMU runs one hart after the other, and does not end a turn at PAUSE.
+/// Whether QEMU runs the harts in turn; PAUSE does not end a turn.
 static TURNS: AtomicBool = AtomicBool::new(false);
 
-/// From now on [`pause`] gives up the emulator's turn.
+/// From here on [`pause`] yields the emulator's turn.
 pub fn take_turns() {
     TURNS.store(true, Ordering::Relaxed);
 }
@@ -21,11 +21,11 @@ pub fn enable() {
 /// Masks interrupts.
 #[inline]
 pub fn disable() {
-    // SAFETY: masking harms nothing.
+    // SAFETY: masking is always allowed.
     unsafe { asm!("csrci sstatus, 2", options(nostack)) };
 }
 
-/// Whether interrupts are taken.
+/// Whether interrupts are on.
 #[inline]
 pub fn are_enabled() -> bool {
     !shootdown_cpu::interrupts_are_off()
@@ -40,14 +40,14 @@ pub fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Sleeps until an interrupt. Interrupts are off, and off again when it returns: one that is pending ends WFI although
-/// it is masked, so none is missed between the caller's last look and the sleep.
+/// Sleeps until an interrupt. Interrupts are off on entry and on return. A pending interrupt ends WFI although it is
+/// masked, so none is missed between the caller's last check and the sleep.
 pub fn sleep() {
-    // SAFETY: sleeps, and takes what is pending.
+    // SAFETY: sleeps, and takes pending interrupts.
     unsafe { asm!("wfi", "csrsi sstatus, 2", "csrci sstatus, 2", options(nostack)) };
 }
 
-/// Nothing more will happen here.
+/// Stops this CPU for good.
 pub fn stop() -> ! {
     loop {
         disable();
@@ -56,7 +56,7 @@ pub fn stop() -> ! {
     }
 }
 
-/// A turn of a loop that waits.
+/// One iteration of a wait loop.
 #[inline]
 pub fn pause() {
     if TURNS.load(Ordering::Relaxed) {
@@ -66,8 +66,8 @@ pub fn pause() {
     }
 }
 
-/// WFI ends a turn. A software interrupt of this hart's own ends WFI, in the next turn; its handler finds that nobody
-/// has asked for anything.
+/// WFI ends a turn. A software interrupt from this hart itself ends WFI, in the next turn; its handler finds no
+/// request.
 fn give_up_turn() {
     let saved = shootdown_cpu::interrupts_off();
     // SAFETY: SSIP of this hart.

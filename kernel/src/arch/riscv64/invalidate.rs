@@ -1,4 +1,5 @@
-//! Local invalidations and root loads: `shootdown-cpu` executes them. Counted here, and what is loaded is kept.
+//! Local invalidations and root loads: `shootdown-cpu` executes them. This module counts them and keeps the loaded
+//! root.
 
 use super::features;
 use super::tally::{self, Instruction};
@@ -26,8 +27,8 @@ pub fn sync() {
     features::get().processor.local_sync();
 }
 
-/// An access has failed that the tables allow: the entry for it that this CPU may hold allows less, and stays until it
-/// is invalidated.
+/// An access that the tables allow has failed: this CPU may have cached an entry that allows less, and keeps it until
+/// it is invalidated.
 pub fn forget(cpu: &Cpu, address: u64) {
     let stride = Stride::Size4K;
     here(
@@ -49,7 +50,7 @@ pub fn forget(cpu: &Cpu, address: u64) {
 /// Loads a root under a tag.
 ///
 /// # Safety
-/// The tables map the kernel as all others do, and stay until another root is loaded. Interrupts are off.
+/// The tables map the kernel like all others, and stay until another root is loaded. Interrupts are off.
 #[inline]
 pub unsafe fn load_root(cpu: &Cpu, root: Root, tag: Tag, keep: bool) {
     tally::note(if keep {

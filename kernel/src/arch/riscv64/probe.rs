@@ -1,4 +1,4 @@
-//! Accesses that may fail: a fault in one of them is its result.
+//! Accesses that may fault: the result says whether they did.
 
 use super::traps::Frame;
 use core::arch::global_asm;
@@ -77,16 +77,16 @@ unsafe extern "C" {
 #[inline]
 pub fn read(address: u64) -> Option<u64> {
     debug_assert!(address < crate::memory::USER_END);
-    // SAFETY: a read of user memory, which no Rust object lives in; a fault is caught by `recover`.
+    // SAFETY: a read of user memory, which contains no Rust object; `recover` catches a fault.
     let outcome = unsafe { probe_read(address) };
     (outcome.failed == 0).then_some(outcome.value)
 }
 
-/// Reads a word of the kernel mappings that come and go; `None` when that faults.
+/// Reads a word of the dynamic kernel mappings; `None` when that faults.
 #[inline]
 pub fn read_dynamic(address: u64) -> Option<u64> {
     debug_assert!((crate::memory::DYNAMIC..crate::memory::KERNEL_BASE).contains(&address));
-    // SAFETY: no Rust object lives there; a fault is caught by `recover`.
+    // SAFETY: no Rust object is there; `recover` catches a fault.
     let outcome = unsafe { probe_read(address) };
     (outcome.failed == 0).then_some(outcome.value)
 }
@@ -94,15 +94,15 @@ pub fn read_dynamic(address: u64) -> Option<u64> {
 /// Writes a word at a user address; false when that faults.
 ///
 /// # Safety
-/// Whatever the address is mapped to may be written by anybody.
+/// The memory behind the address may be written by any code.
 #[inline]
 pub unsafe fn write(address: u64, value: u64) -> bool {
     debug_assert!(address < crate::memory::USER_END);
-    // SAFETY: the caller's promise; a fault is caught by `recover`.
+    // SAFETY: the caller's promise; `recover` catches a fault.
     unsafe { probe_write(address, value) }.failed == 0
 }
 
-/// Reads four bytes at a user address, at once; `None` when that faults.
+/// Reads four bytes at a user address, in one access; `None` when that faults.
 #[inline]
 pub fn read_half(address: u64) -> Option<u32> {
     debug_assert!(address < crate::memory::USER_END);
@@ -111,7 +111,7 @@ pub fn read_half(address: u64) -> Option<u32> {
     (outcome.failed == 0).then_some(outcome.value as u32)
 }
 
-/// The same without serving a fault, for whoever must not sleep: `None` also when the page is not there.
+/// The same without handling a page fault, for callers that must not sleep: `None` also when the page is absent.
 #[inline]
 pub fn read_half_if_there(address: u64) -> Option<u32> {
     let faults_fail = &crate::cpu::cpu().faults_fail;
@@ -121,16 +121,16 @@ pub fn read_half_if_there(address: u64) -> Option<u32> {
     value
 }
 
-/// Copies bytes from or to user memory; false when that faults, and then part of them may have been copied.
+/// Copies bytes from or to user memory; false when that faults, possibly after a part was copied.
 ///
 /// # Safety
-/// What is not user memory is valid, for reading or for writing, and what is may be read or written by anybody.
+/// Memory that is not user memory is valid, for reading or for writing; user memory may be accessed by any code.
 pub unsafe fn copy(to: u64, from: u64, count: usize) -> bool {
-    // SAFETY: the caller's promise; a fault is caught by `recover`.
+    // SAFETY: the caller's promise; `recover` catches a fault.
     unsafe { probe_copy(to, from, count as u64) }.failed == 0
 }
 
-/// Continues after a failed access; false when the fault was elsewhere.
+/// Continues after a failed access; false when the fault was not in one.
 pub fn recover(frame: &mut Frame) -> bool {
     let accesses = [
         &raw const probe_read_access as u64,

@@ -1,5 +1,5 @@
-//! The counter that all harts share, and a one-shot timer on each: by a register (Sstc), or by the firmware. Ticks are
-//! nanoseconds where the frequency allows it, as QEMU's does (10 MHz).
+//! The counter that all harts share, and a one-shot timer on each, set by a register (Sstc) or by the firmware. Ticks
+//! are nanoseconds if the frequency allows it, as QEMU's does (10 MHz).
 
 use super::{features, interrupts};
 use core::arch::asm;
@@ -9,7 +9,7 @@ use shootdown_cpu::sbi;
 /// The extension that sets the timer.
 const TIME: u64 = 0x5449_4D45;
 
-/// Nanoseconds of a cycle; 0 where that is no whole number, and ticks are cycles.
+/// Nanoseconds of a cycle; 0 if that is not an integer: then ticks are cycles.
 static CYCLE: AtomicU32 = AtomicU32::new(0);
 
 #[inline]
@@ -26,12 +26,12 @@ pub fn ticks() -> u64 {
     cycles() * u64::from(CYCLE.load(Ordering::Relaxed).max(1))
 }
 
-/// Raises the timer interrupt here once, after so many ticks; 0 stops it.
+/// Raises the timer interrupt here once, after this many ticks; 0 stops it.
 pub fn arm(ticks: u32) {
     let after = u64::from(ticks / CYCLE.load(Ordering::Relaxed).max(1)).max(1);
     let at = if ticks == 0 { u64::MAX } else { cycles() + after };
     if features::has_timer_register() {
-        // By number: an assembler knows the name only for harts that have it.
+        // By number: the assembler knows the name only with the extension.
         // SAFETY: stimecmp, the timer of this hart.
         return unsafe { asm!("csrw 0x14D, {}", in(reg) at, options(nostack)) };
     }
@@ -40,7 +40,7 @@ pub fn arm(ticks: u32) {
     set.expect("the firmware has a timer");
 }
 
-/// Whether a pause is expensive: not where harts run side by side.
+/// Whether a pause is expensive: not if harts run in parallel.
 pub fn is_pause_dear() -> bool {
     false
 }

@@ -1,4 +1,4 @@
-//! Exceptions and interrupts: the entry point, and what each cause leads to.
+//! Exceptions and interrupts: the entry point, and the handler of each cause.
 
 use super::{interrupts, timer, user};
 use crate::cpu;
@@ -10,13 +10,12 @@ use core::fmt;
 use core::sync::atomic::Ordering;
 use shootdown_cpu::Controller;
 
-/// Bits of what a hart is interrupted for: the shootdown.
+/// Bits of the interrupt's reason: the shootdown.
 pub const SHOOTDOWN: u8 = 0;
 /// There is a job for this CPU.
 pub const JOB: u8 = 1;
 
-/// Instructions of the entry and exit code of an interrupt that meets kernel code; its own measurement does not see
-/// them.
+/// Instructions of the entry and exit code of an interrupt of kernel code; its own measurement excludes them.
 pub const STUB_INSTRUCTIONS: u64 = 44;
 
 /// Bits of sstatus: interrupts were on; the kernel was interrupted; user pages may be touched; the floating-point unit
@@ -36,7 +35,7 @@ const FETCH_FAULT: u64 = 12;
 const LOAD_FAULT: u64 = 13;
 const STORE_FAULT: u64 = 15;
 
-/// What was interrupted.
+/// The interrupted context.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Default)]
 #[allow(missing_docs)]
@@ -71,13 +70,13 @@ impl Frame {
         frame
     }
 
-    /// The system call that was made: its number, and its arguments.
+    /// The system call: its number, and its arguments.
     pub fn call(&self) -> (u64, [u64; 6]) {
         let [a, b, c, d, e, f] = [10, 11, 12, 13, 14, 15].map(|register: usize| self.x[register]);
         (user::call_number(self.x[17]), [a, b, c, d, e, f])
     }
 
-    /// What the call returns.
+    /// The return value of the call.
     pub fn set_result(&mut self, value: u64) {
         self.x[10] = value;
     }
@@ -88,7 +87,7 @@ impl Frame {
         self
     }
 
-    /// The signal by which Linux ends a program for this exception.
+    /// The signal with which Linux ends a program for this exception.
     pub fn signal(&self) -> i32 {
         match self.cause {
             2 => 4,
@@ -98,7 +97,7 @@ impl Frame {
         }
     }
 
-    /// The access that found no translation, or one that forbids it.
+    /// The access without a translation, or with one that forbids it.
     fn faulted(&self) -> Option<Access> {
         let access = |write, execute| Some(Access { write, execute });
         match self.cause {
@@ -116,7 +115,7 @@ impl fmt::Display for Frame {
     }
 }
 
-// In user code SSCRATCH is the CPU's structure, in the kernel 0, where TP is the structure.
+// In user code SSCRATCH is the CPU's structure. In the kernel it is 0, and TP is the structure.
 global_asm!(
     r#"
     .section .text
@@ -276,7 +275,7 @@ extern "C" fn take(cause: u64) {
     let cpu = cpu::cpu();
     match cause {
         SOFTWARE => {
-            // Cleared, then looked: who asks after the look interrupts again.
+            // Cleared, then checked: a request after the check interrupts again.
             Controller::Sbi.acknowledge();
             // Acquire: pairs with the release in `controller::send`.
             let asked = cpu.local.asked.swap(0, Ordering::AcqRel);
@@ -287,8 +286,8 @@ extern "C" fn take(cause: u64) {
         }
         TIMER => {
             let entered = time::Own::if_kept();
-            // It asks until it is armed again or stopped. Not both: QEMU ends a turn at each, and when every hart had
-            // done the first, a hart that waits in the firmware would have a turn of 100 ms.
+            // It stays pending until it is rearmed or stopped. Not both: QEMU ends a turn at each. After the first on
+            // every hart, a hart that waits in the firmware would have a turn of 100 ms.
             if !trap::timer(cpu) {
                 timer::arm(0);
             }
@@ -304,7 +303,7 @@ extern "C" fn dispatch(frame: &mut Frame) {
     if frame.cause & IS_INTERRUPT != 0 {
         take(frame.cause);
     } else if frame.cause == CALL {
-        // Behind the instruction.
+        // After the instruction.
         frame.pc += 4;
         return crate::linux::calls::call(frame);
     } else {
@@ -314,7 +313,7 @@ extern "C" fn dispatch(frame: &mut Frame) {
         }
     }
     if frame.is_from_user() {
-        // Last: another task may run here meanwhile, and this one go on elsewhere.
+        // Last: another task may run here meanwhile, and this one continue elsewhere.
         crate::linux::task::before_user();
     }
 }

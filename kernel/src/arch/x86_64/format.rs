@@ -39,12 +39,12 @@ impl Entry {
         Entry(Entry::new(frame, USER).0 | Entry::flags(access))
     }
 
-    /// A large user page, which may be read and written.
+    /// A large user page, readable and writable.
     pub const fn large_page(frame: Frame) -> Entry {
         Entry(Entry::page(frame, Access::data(true)).0 | Flags::HUGE_PAGE.bits())
     }
 
-    /// A page of the kernel's, global, which may be read and written.
+    /// A kernel page, global, readable and writable.
     pub const fn kernel_page(frame: Frame) -> Entry {
         Entry::new(frame, KERNEL)
     }
@@ -54,7 +54,7 @@ impl Entry {
         write | if access.execute { 0 } else { Flags::NO_EXECUTE.bits() }
     }
 
-    /// Whether the processor follows it.
+    /// Whether it is valid.
     pub const fn is_present(self) -> bool {
         self.has(Flags::PRESENT)
     }
