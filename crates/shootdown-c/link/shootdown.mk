@@ -20,7 +20,8 @@ SHOOTDOWN_OUT ?= shootdown-$(SHOOTDOWN_ARCH)
 SHOOTDOWN_DESIGN ?=
 # Machines of up to 64 times as many CPUs.
 SHOOTDOWN_CPU_WORDS ?= 1
-# Features of the crate, with commas between them.
+# Features of the crate, with commas between them. With `instructions` the library executes the instructions, and most hooks
+# are not needed.
 SHOOTDOWN_FEATURES ?= $(if $(filter adaptive,$(SHOOTDOWN_DESIGN)),adaptive)
 # How the compiler optimises: 3 for speed, s for size.
 SHOOTDOWN_OPT ?= 3

@@ -4,14 +4,18 @@ use crate::engine::{engine_of, shootdown_engine};
 use crate::space::{shootdown_space, space_of};
 
 /// This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may
-/// change. Interrupts off, and on soon after.
+/// change. Interrupts off, and on soon after. A library with the feature `instructions` switches on what it uses of the
+/// processor (x86: PCIDs, global pages).
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_cpu_online(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
-    unsafe { engine_of(engine).cpu_online() }
+    unsafe {
+        engine_of(engine).kernel().enable();
+        engine_of(engine).cpu_online();
+    }
 }
 
 /// Takes this CPU offline, after its last use of user translations and its last walk. From here on no flush waits for

@@ -56,6 +56,9 @@ pub struct shootdown_stuck {
 /// What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock,
 /// or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel is not
 /// preemptible. The others may be null.
+///
+/// A library with the feature `instructions` executes them itself, on kernels. It uses none of interrupts_off,
+/// interrupts_restore, interrupts_are_off, invalidate, load_root, local_sync, broadcast and broadcast_sync.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct shootdown_hooks {

@@ -1,14 +1,14 @@
 //! The hooks of C as the engine calls them.
 
 use crate::fixed::FIXED;
-use crate::hooks::{shootdown_hooks, shootdown_invalidation, shootdown_stuck, shootdown_what};
+use crate::hooks::{shootdown_hooks, shootdown_stuck};
+use crate::instructions::Instructions;
 use crate::range::shootdown_range;
 use crate::settings::{shootdown_settings, shootdown_status};
 use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Kernel, Local, Policy, Root, Secondary, Space, Stride, Stuck,
-    Tag,
+    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Kernel, Local, Policy, Root, Secondary, Space, Stuck, Tag,
 };
 
 /// The barriers of a kernel, or those of threads of a host.
@@ -24,14 +24,9 @@ pub type CSpace = Space<CFacade, SHOOTDOWN_CPU_WORDS>;
 /// The hooks from C, with the required ones checked.
 pub struct Hooks {
     kernel: *mut c_void,
-    limits: Option<BroadcastLimits>,
-    broadcast_interrupts: bool,
+    instructions: Instructions,
     cpu: unsafe extern "C" fn(*mut c_void) -> u32,
-    interrupts_off: unsafe extern "C" fn(*mut c_void) -> u64,
-    interrupts_restore: unsafe extern "C" fn(*mut c_void, u64),
     send_ipi: unsafe extern "C" fn(*mut c_void, *const u64),
-    invalidate: unsafe extern "C" fn(*mut c_void, *const shootdown_invalidation),
-    load_root: unsafe extern "C" fn(*mut c_void, u64, u16, bool),
     optional: shootdown_hooks,
 }
 
@@ -42,53 +37,21 @@ impl Hooks {
     pub fn new(settings: &shootdown_settings) -> Result<Hooks, shootdown_status> {
         let given = settings.hooks;
         let missing = shootdown_status::SHOOTDOWN_MISSING_HOOK;
-        let limits = (settings.broadcast_pages > 0).then_some(BroadcastLimits {
-            max_pages: settings.broadcast_pages,
-            max_large_pages: settings.broadcast_large_pages.max(1),
-        });
-        if limits.is_some() && (given.broadcast.is_none() || given.broadcast_sync.is_none()) {
-            return Err(missing);
-        }
         if !settings.not_preemptible && (given.pin.is_none() || given.unpin.is_none()) {
             return Err(missing);
         }
         Ok(Hooks {
             kernel: settings.kernel,
-            limits,
-            broadcast_interrupts: settings.broadcast_interrupts,
+            instructions: Instructions::new(settings)?,
             cpu: given.cpu.ok_or(missing)?,
-            interrupts_off: given.interrupts_off.ok_or(missing)?,
-            interrupts_restore: given.interrupts_restore.ok_or(missing)?,
             send_ipi: given.send_ipi.ok_or(missing)?,
-            invalidate: given.invalidate.ok_or(missing)?,
-            load_root: given.load_root.ok_or(missing)?,
             optional: given,
         })
     }
-}
 
-fn pages(
-    what: shootdown_what,
-    address: u64,
-    stride: Stride,
-    count: u32,
-    tag: Tag,
-    leaf_only: bool,
-) -> shootdown_invalidation {
-    shootdown_invalidation {
-        what,
-        page_shift: stride.shift(),
-        address,
-        count,
-        tag: tag.0,
-        leaf_only,
-    }
-}
-
-fn whole(what: shootdown_what, tag: Tag) -> shootdown_invalidation {
-    shootdown_invalidation {
-        page_shift: 0,
-        ..pages(what, 0, Stride::Size4K, 0, tag, false)
+    /// Before this CPU takes part.
+    pub fn enable(&self) {
+        self.instructions.enable();
     }
 }
 
@@ -113,22 +76,17 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
 
     #[inline]
     fn interrupts_off(&self) -> u64 {
-        // SAFETY: see above.
-        unsafe { (self.interrupts_off)(self.kernel) }
+        self.instructions.interrupts_off()
     }
 
     #[inline]
     fn interrupts_restore(&self, saved: u64) {
-        // SAFETY: see above.
-        unsafe { (self.interrupts_restore)(self.kernel, saved) }
+        self.instructions.interrupts_restore(saved);
     }
 
     #[inline]
     fn interrupts_are_off(&self) -> bool {
-        // SAFETY: see above.
-        self.optional
-            .interrupts_are_off
-            .is_none_or(|hook| unsafe { hook(self.kernel) })
+        self.instructions.interrupts_are_off()
     }
 
     fn send_ipi(&self, targets: &CpuMask<SHOOTDOWN_CPU_WORDS>) {
@@ -138,85 +96,39 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
         unsafe { (self.send_ipi)(self.kernel, words.as_ptr()) }
     }
 
+    #[inline]
     fn invalidate(&self, what: Local) {
-        let what = match what {
-            Local::Page {
-                address,
-                stride,
-                tag,
-                leaf_only,
-            } => pages(shootdown_what::SHOOTDOWN_PAGES, address, stride, 1, tag, leaf_only),
-            Local::Tag(tag) => whole(shootdown_what::SHOOTDOWN_TAG, tag),
-            Local::Kernel { address, stride } => pages(
-                shootdown_what::SHOOTDOWN_PAGES_EVERY_TAG,
-                address,
-                stride,
-                1,
-                Tag(0),
-                true,
-            ),
-            Local::All => whole(shootdown_what::SHOOTDOWN_ALL, Tag(0)),
-        };
-        // SAFETY: see above.
-        unsafe { (self.invalidate)(self.kernel, &what) }
+        self.instructions.invalidate(what);
     }
 
     #[inline]
     fn local_sync(&self) {
-        if let Some(hook) = self.optional.local_sync {
-            // SAFETY: see above.
-            unsafe { hook(self.kernel) }
-        }
+        self.instructions.local_sync();
     }
 
     #[inline]
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
-        // SAFETY: see above.
-        unsafe { (self.load_root)(self.kernel, root.0, tag.0, keep) }
+        self.instructions.load_root(root, tag, keep);
     }
 
     #[inline]
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
-        self.limits
+        self.instructions.broadcast_limits()
     }
 
     #[inline]
     fn broadcast_interrupts(&self) -> bool {
-        self.broadcast_interrupts
+        self.instructions.broadcast_interrupts()
     }
 
+    #[inline]
     fn broadcast(&self, what: Broadcast) {
-        let what = match what {
-            Broadcast::Pages {
-                address,
-                stride,
-                count,
-                tag,
-                leaf_only,
-            } => pages(shootdown_what::SHOOTDOWN_PAGES, address, stride, count, tag, leaf_only),
-            Broadcast::Tag(tag) => whole(shootdown_what::SHOOTDOWN_TAG, tag),
-            Broadcast::Kernel { address, stride, count } => pages(
-                shootdown_what::SHOOTDOWN_PAGES_EVERY_TAG,
-                address,
-                stride,
-                count,
-                Tag(0),
-                false,
-            ),
-            Broadcast::NonGlobal => whole(shootdown_what::SHOOTDOWN_NON_GLOBAL, Tag(0)),
-            Broadcast::All => whole(shootdown_what::SHOOTDOWN_ALL, Tag(0)),
-        };
-        if let Some(hook) = self.optional.broadcast {
-            // SAFETY: see above.
-            unsafe { hook(self.kernel, &what) }
-        }
+        self.instructions.broadcast(what);
     }
 
+    #[inline]
     fn broadcast_sync(&self) {
-        if let Some(hook) = self.optional.broadcast_sync {
-            // SAFETY: see above.
-            unsafe { hook(self.kernel) }
-        }
+        self.instructions.broadcast_sync();
     }
 
     #[inline]

@@ -14,6 +14,9 @@ mod fixed;
 mod flush;
 mod gather;
 mod hooks;
+#[cfg_attr(all(feature = "instructions", target_os = "none"), path = "executed.rs")]
+#[cfg_attr(not(all(feature = "instructions", target_os = "none")), path = "hooked.rs")]
+mod instructions;
 mod kernel;
 mod later;
 mod memory;

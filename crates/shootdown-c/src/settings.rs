@@ -2,9 +2,10 @@
 
 use crate::fixed::FIXED;
 use crate::hooks::shootdown_hooks;
+use crate::instructions::Instructions;
 use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::{CStr, c_char, c_void};
-use shootdown::{Design, Errata, Machine, Policy};
+use shootdown::{Design, Errata, Machine, Policy, Root};
 
 /// The result of making an engine.
 #[repr(C)]
@@ -16,7 +17,7 @@ pub enum shootdown_status {
     SHOOTDOWN_UNKNOWN_DESIGN,
     /// No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS; or cpu_words differs from the library's.
     SHOOTDOWN_BAD_CPUS,
-    /// One of the six required hooks is null; or the machine broadcasts, and broadcast or broadcast_sync is; or pin or
+    /// A required hook is null; or the machine broadcasts, and broadcast or broadcast_sync is; or pin or
     /// unpin is, and the kernel does not say that it is not preemptible.
     SHOOTDOWN_MISSING_HOOK,
     /// A null pointer, or memory that is too small or not aligned.
@@ -166,6 +167,21 @@ pub unsafe extern "C" fn shootdown_design(
     true
 }
 
+/// Writes the machine that this CPU is part of, for the kernel to change and to give in the settings. False in a library
+/// without the feature `instructions`. On a CPU that has loaded the kernel's top table.
+///
+/// # Safety
+/// The pointer is valid; kernel_root is the top table that maps the kernel only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_machine_found(kernel_root: u64, machine: *mut shootdown_machine) -> bool {
+    let Some(found) = Instructions::machine(Root(kernel_root)) else {
+        return false;
+    };
+    // SAFETY: the caller's.
+    unsafe { machine.write(shootdown_machine::of(&found)) };
+    true
+}
+
 /// The machine, the design and the hooks. Zero what is not used.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -179,7 +195,8 @@ pub struct shootdown_settings {
     pub design: *const c_char,
     /// The changes to its policy; null for none. Only shootdown_engine_init reads it, and the machine.
     pub policy: *const shootdown_policy,
-    /// The machine; null for x86 with PCIDs, not split.
+    /// The machine; null for x86 with PCIDs, not split, or for the one that a library with the feature `instructions`
+    /// finds.
     pub machine: *const shootdown_machine,
     /// SHOOTDOWN_CPU_WORDS, so that a header that differs from the library is detected.
     pub cpu_words: u32,
@@ -216,7 +233,9 @@ impl shootdown_settings {
         if FIXED.is_some_and(|(_, fixed)| fixed.policy != policy) {
             return Err(shootdown_status::SHOOTDOWN_DOES_NOT_FIT);
         }
-        let design = policy.on(found.map_or(machine, |found| found.to_machine()));
+        let found = found.map(|found| found.to_machine());
+        let found = found.or_else(|| Instructions::machine(Root(self.kernel_root)));
+        let design = policy.on(found.unwrap_or(machine));
         match design.fits(self.cpus as usize) {
             Ok(()) => Ok(design),
             Err(_) => Err(shootdown_status::SHOOTDOWN_DOES_NOT_FIT),

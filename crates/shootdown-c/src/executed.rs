@@ -1,0 +1,76 @@
+//! Instructions, executed by the library.
+
+use crate::settings::{shootdown_settings, shootdown_status};
+use shootdown::{Broadcast, BroadcastLimits, Local, Machine, Root, Tag};
+use shootdown_cpu::Processor;
+
+/// The processor; the kernel's hooks of these names are not looked at.
+pub struct Instructions(Processor);
+
+impl Instructions {
+    pub fn new(settings: &shootdown_settings) -> Result<Instructions, shootdown_status> {
+        Ok(Instructions(Processor::discover(Root(settings.kernel_root))))
+    }
+
+    /// The machine where the kernel describes none.
+    pub fn machine(kernel_root: Root) -> Option<Machine> {
+        Some(Processor::discover(kernel_root).machine())
+    }
+
+    /// Before this CPU takes part.
+    pub fn enable(&self) {
+        // SAFETY: the caller of `shootdown_cpu_online` promises that the kernel's top table is loaded.
+        unsafe { self.0.enable() }
+    }
+
+    #[inline]
+    pub fn interrupts_off(&self) -> u64 {
+        shootdown_cpu::interrupts_off()
+    }
+
+    #[inline]
+    pub fn interrupts_restore(&self, saved: u64) {
+        shootdown_cpu::interrupts_restore(saved);
+    }
+
+    #[inline]
+    pub fn interrupts_are_off(&self) -> bool {
+        shootdown_cpu::interrupts_are_off()
+    }
+
+    #[inline]
+    pub fn invalidate(&self, what: Local) {
+        self.0.invalidate(what);
+    }
+
+    #[inline]
+    pub fn local_sync(&self) {
+        self.0.local_sync();
+    }
+
+    #[inline]
+    pub fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        // SAFETY: interrupts are off, and the header asks for top tables that map the kernel alike.
+        unsafe { self.0.load_root(root, tag, keep) }
+    }
+
+    #[inline]
+    pub fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        self.0.broadcast_limits()
+    }
+
+    #[inline]
+    pub fn broadcast_interrupts(&self) -> bool {
+        self.0.broadcast_interrupts()
+    }
+
+    pub fn broadcast(&self, what: Broadcast) {
+        // Nothing has been flushed, and nobody here can.
+        assert!(self.0.broadcast(what).is_ok(), "the firmware has refused a broadcast");
+    }
+
+    #[inline]
+    pub fn broadcast_sync(&self) {
+        self.0.broadcast_sync();
+    }
+}

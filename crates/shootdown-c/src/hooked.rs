@@ -1,0 +1,182 @@
+//! Instructions, executed by hooks of the kernel.
+
+use crate::hooks::{shootdown_invalidation, shootdown_what};
+use crate::settings::{shootdown_settings, shootdown_status};
+use core::ffi::c_void;
+use shootdown::{Broadcast, BroadcastLimits, Local, Machine, Root, Stride, Tag};
+
+/// The hooks that execute instructions, the required ones known to be there.
+pub struct Instructions {
+    kernel: *mut c_void,
+    limits: Option<BroadcastLimits>,
+    broadcast_interrupts: bool,
+    interrupts_off: unsafe extern "C" fn(*mut c_void) -> u64,
+    interrupts_restore: unsafe extern "C" fn(*mut c_void, u64),
+    invalidate: unsafe extern "C" fn(*mut c_void, *const shootdown_invalidation),
+    load_root: unsafe extern "C" fn(*mut c_void, u64, u16, bool),
+    interrupts_are_off: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
+    local_sync: Option<unsafe extern "C" fn(*mut c_void)>,
+    broadcast: Option<unsafe extern "C" fn(*mut c_void, *const shootdown_invalidation)>,
+    broadcast_sync: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+// SAFETY, of all calls below: whoever made the engine promised that the hooks are functions that do what the header
+// says, with that pointer, on every CPU.
+impl Instructions {
+    pub fn new(settings: &shootdown_settings) -> Result<Instructions, shootdown_status> {
+        let given = settings.hooks;
+        let missing = shootdown_status::SHOOTDOWN_MISSING_HOOK;
+        let limits = (settings.broadcast_pages > 0).then_some(BroadcastLimits {
+            max_pages: settings.broadcast_pages,
+            max_large_pages: settings.broadcast_large_pages.max(1),
+        });
+        if limits.is_some() && (given.broadcast.is_none() || given.broadcast_sync.is_none()) {
+            return Err(missing);
+        }
+        Ok(Instructions {
+            kernel: settings.kernel,
+            limits,
+            broadcast_interrupts: settings.broadcast_interrupts,
+            interrupts_off: given.interrupts_off.ok_or(missing)?,
+            interrupts_restore: given.interrupts_restore.ok_or(missing)?,
+            invalidate: given.invalidate.ok_or(missing)?,
+            load_root: given.load_root.ok_or(missing)?,
+            interrupts_are_off: given.interrupts_are_off,
+            local_sync: given.local_sync,
+            broadcast: given.broadcast,
+            broadcast_sync: given.broadcast_sync,
+        })
+    }
+
+    /// The machine where the kernel describes none.
+    pub fn machine(_kernel_root: Root) -> Option<Machine> {
+        None
+    }
+
+    /// Before this CPU takes part: the kernel's business.
+    pub fn enable(&self) {}
+
+    #[inline]
+    pub fn interrupts_off(&self) -> u64 {
+        // SAFETY: see above.
+        unsafe { (self.interrupts_off)(self.kernel) }
+    }
+
+    #[inline]
+    pub fn interrupts_restore(&self, saved: u64) {
+        // SAFETY: see above.
+        unsafe { (self.interrupts_restore)(self.kernel, saved) }
+    }
+
+    #[inline]
+    pub fn interrupts_are_off(&self) -> bool {
+        // SAFETY: see above.
+        self.interrupts_are_off.is_none_or(|hook| unsafe { hook(self.kernel) })
+    }
+
+    pub fn invalidate(&self, what: Local) {
+        let what = match what {
+            Local::Page {
+                address,
+                stride,
+                tag,
+                leaf_only,
+            } => pages(shootdown_what::SHOOTDOWN_PAGES, address, stride, 1, tag, leaf_only),
+            Local::Tag(tag) => whole(shootdown_what::SHOOTDOWN_TAG, tag),
+            Local::Kernel { address, stride } => pages(
+                shootdown_what::SHOOTDOWN_PAGES_EVERY_TAG,
+                address,
+                stride,
+                1,
+                Tag(0),
+                true,
+            ),
+            Local::All => whole(shootdown_what::SHOOTDOWN_ALL, Tag(0)),
+        };
+        // SAFETY: see above.
+        unsafe { (self.invalidate)(self.kernel, &what) }
+    }
+
+    #[inline]
+    pub fn local_sync(&self) {
+        if let Some(hook) = self.local_sync {
+            // SAFETY: see above.
+            unsafe { hook(self.kernel) }
+        }
+    }
+
+    #[inline]
+    pub fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        // SAFETY: see above.
+        unsafe { (self.load_root)(self.kernel, root.0, tag.0, keep) }
+    }
+
+    #[inline]
+    pub fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        self.limits
+    }
+
+    #[inline]
+    pub fn broadcast_interrupts(&self) -> bool {
+        self.broadcast_interrupts
+    }
+
+    pub fn broadcast(&self, what: Broadcast) {
+        let what = match what {
+            Broadcast::Pages {
+                address,
+                stride,
+                count,
+                tag,
+                leaf_only,
+            } => pages(shootdown_what::SHOOTDOWN_PAGES, address, stride, count, tag, leaf_only),
+            Broadcast::Tag(tag) => whole(shootdown_what::SHOOTDOWN_TAG, tag),
+            Broadcast::Kernel { address, stride, count } => pages(
+                shootdown_what::SHOOTDOWN_PAGES_EVERY_TAG,
+                address,
+                stride,
+                count,
+                Tag(0),
+                false,
+            ),
+            Broadcast::NonGlobal => whole(shootdown_what::SHOOTDOWN_NON_GLOBAL, Tag(0)),
+            Broadcast::All => whole(shootdown_what::SHOOTDOWN_ALL, Tag(0)),
+        };
+        if let Some(hook) = self.broadcast {
+            // SAFETY: see above.
+            unsafe { hook(self.kernel, &what) }
+        }
+    }
+
+    pub fn broadcast_sync(&self) {
+        if let Some(hook) = self.broadcast_sync {
+            // SAFETY: see above.
+            unsafe { hook(self.kernel) }
+        }
+    }
+}
+
+fn pages(
+    what: shootdown_what,
+    address: u64,
+    stride: Stride,
+    count: u32,
+    tag: Tag,
+    leaf_only: bool,
+) -> shootdown_invalidation {
+    shootdown_invalidation {
+        what,
+        page_shift: stride.shift(),
+        address,
+        count,
+        tag: tag.0,
+        leaf_only,
+    }
+}
+
+fn whole(what: shootdown_what, tag: Tag) -> shootdown_invalidation {
+    shootdown_invalidation {
+        page_shift: 0,
+        ..pages(what, 0, Stride::Size4K, 0, tag, false)
+    }
+}
