@@ -77,18 +77,22 @@ pub fn run(end: Instant) -> Result<(), String> {
     }
 }
 
+/// The first part of the names of the cross compiler's programs.
+pub fn prefix(arch: &str) -> &'static str {
+    let mut arches = ARCHES.iter();
+    arches
+        .find(|(known, ..)| *known == arch)
+        .map_or("", |(_, prefix, _)| prefix)
+}
+
 /// The `make` command with these settings.
 fn make(arch: &str, settings: &[String]) -> Command {
-    let prefix = ARCHES
-        .iter()
-        .find(|(known, ..)| *known == arch)
-        .map_or("", |(_, prefix, _)| prefix);
     let mut command = Command::new("make");
     command.args(["--no-print-directory", "--silent", "--file"]);
     command.arg(workspace::root().join("crates/shootdown-c/link/shootdown.mk"));
     command
         .arg(format!("SHOOTDOWN_ARCH={arch}"))
-        .arg(format!("CROSS_COMPILE={prefix}"));
+        .arg(format!("CROSS_COMPILE={}", prefix(arch)));
     command.arg(format!("SHOOTDOWN_OUT={}", folder().join(arch).display()));
     command.args(settings);
     command

@@ -10,7 +10,14 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{child, stack, workspace};
+use super::{child, minimal_c, stack, workspace};
+
+/// What a kernel is written in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Rust,
+    C,
+}
 
 /// A kernel and its machine.
 struct Minimal {
@@ -169,18 +176,17 @@ pub fn run(end: Instant) -> Result<(), String> {
         let column = table.column_mut(column).expect("there are eight");
         column.set_cell_alignment(CellAlignment::Right);
     });
-    for kernel in &KERNELS {
-        let (glue, own) = kernel.lines()?;
-        println!(
-            "examples/minimal-{}: {glue} lines for the engine, {own} in all",
-            kernel.arch
-        );
+    let kernels = KERNELS.iter().map(|kernel| (kernel, Language::Rust));
+    for (kernel, language) in kernels.chain(KERNELS.iter().map(|kernel| (kernel, Language::C))) {
+        let name = kernel.name(language);
+        let (glue, own) = kernel.lines(language)?;
+        println!("{name}: {glue} lines for the engine, {own} in all");
         if own >= MOST_LINES || glue > MOST_GLUE {
-            failures.push(format!("{}: more than {MOST_GLUE} or {MOST_LINES} lines", kernel.arch));
+            failures.push(format!("{name}: more than {MOST_GLUE} or {MOST_LINES} lines"));
         }
         let mut bare = 0;
         for build in kernel.builds {
-            let image = kernel.build(*build, end)?;
+            let image = kernel.build(language, *build, end)?;
             let text = text_size(&image)?;
             if build.feature == WITHOUT.feature {
                 bare = text;
@@ -195,7 +201,7 @@ pub fn run(end: Instant) -> Result<(), String> {
                     Clock::AtOnce => "at once",
                 };
                 if let Some(why) = counts.problem(build.feature != WITHOUT.feature) {
-                    failures.push(format!("{}, {}, CPUs {clock}: {why}", kernel.arch, build.name));
+                    failures.push(format!("{name}, {}, CPUs {clock}: {why}", build.name));
                 }
                 let cells = [
                     text,
@@ -205,11 +211,15 @@ pub fn run(end: Instant) -> Result<(), String> {
                     counts.stale,
                 ];
                 let [text, added, rounds, reads, stale] = cells.map(|cell| cell.to_string());
-                table.add_row([kernel.arch, build.name, &text, &added, clock, &rounds, &reads, &stale]);
+                table.add_row([&name, build.name, &text, &added, clock, &rounds, &reads, &stale]);
             }
         }
     }
     println!("{table}");
+    let counts = KERNELS[2].boot(&minimal_c::build_by_cmake(end)?, Clock::AtOnce, end)?;
+    if let Some(why) = counts.problem(true) {
+        failures.push(format!("C, built by CMake: {why}"));
+    }
     if let Err(why) = stack::run(false, end) {
         failures.push(why);
     }
@@ -228,8 +238,18 @@ impl Minimal {
             .join(format!("minimal-{}", self.arch))
     }
 
-    /// Lines of Rust: those for the engine, and all of the kernel except its boot code.
-    fn lines(&self) -> Result<(usize, usize), String> {
+    fn name(&self, language: Language) -> String {
+        match language {
+            Language::Rust => self.arch.into(),
+            Language::C => format!("{}, C", self.arch),
+        }
+    }
+
+    /// Lines: those for the engine, and all of the kernel except its boot code.
+    fn lines(&self, language: Language) -> Result<(usize, usize), String> {
+        if language == Language::C {
+            return minimal_c::lines();
+        }
         let count = |file: &str| {
             let path = self.folder().join("src").join(file);
             let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -240,7 +260,16 @@ impl Minimal {
     }
 
     /// Builds it; returns the program.
-    fn build(&self, build: Build, end: Instant) -> Result<PathBuf, String> {
+    fn build(&self, language: Language, build: Build, end: Instant) -> Result<PathBuf, String> {
+        if language == Language::C {
+            let design = match build.feature {
+                Some("without") => None,
+                Some(_) => Some("arm-broadcast"),
+                None if self.arch == "x86_64" => Some("ipi"),
+                None => Some("arm-ipi"),
+            };
+            return minimal_c::build(self.arch, design, end);
+        }
         let folder = workspace::root().canonicalize().map_err(|error| error.to_string())?;
         let folder = folder.join("target/minimal");
         let mut command = workspace::cargo();
@@ -323,7 +352,7 @@ mod tests {
     fn the_book_has_the_lines_that_are_counted() {
         let book = std::fs::read_to_string(workspace::root().join("docs/src/embedding/rust.md")).expect("it is there");
         for (kernel, name) in KERNELS.iter().zip(["AArch64", "RISC-V", "x86-64"]) {
-            let (glue, _) = kernel.lines().expect("sources are there");
+            let (glue, _) = kernel.lines(Language::Rust).expect("sources are there");
             let row = book.lines().find(|line| line.starts_with(&format!("| {name} |")));
             let row = row.unwrap_or_else(|| panic!("no row for {name}"));
             assert!(row.contains(&format!("| {glue} |")), "{name} has {glue} lines: {row}");

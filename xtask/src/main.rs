@@ -15,6 +15,7 @@ mod fuzz;
 mod iso;
 mod kernel;
 mod linux_baseline;
+mod minimal_c;
 mod needs;
 mod ports;
 mod programs;

@@ -79,7 +79,7 @@ impl Need {
             Need::Kernel => all.extend(ISO_NEEDS.iter().chain([&iso::FIRMWARE])),
             Need::Bochs => all.extend(BOCHS_NEEDS.iter().chain(&ISO_NEEDS)),
             Need::Programs => all.extend(COMPILER),
-            Need::Embed => all.extend(EMULATORS),
+            Need::Embed => all.extend(EMULATORS.iter().chain(&c_machine::PACKAGES).chain(&c_library::PACKAGES)),
             Need::Port(arch) => {
                 let mut needed = vec![(arch.binary(), arch.package())];
                 if arch == Arch::Riscv64 {
