@@ -1,15 +1,15 @@
 /* Shootdown: TLB coherence for kernels written in C. Link libshootdown_c.a.
  *
- * Generated from crates/shootdown-c/src by `cargo test -p shootdown-c -- --ignored`; a test fails when it is not.
+ * Generated from crates/shootdown-c/src by `cargo test -p shootdown-c -- --ignored`; a test fails if it is stale.
  *
  * Build for a kernel: cargo rustc -p shootdown-c --release --no-default-features --target x86_64-unknown-none
  *                     --crate-type staticlib
- * Then the kernel supplies `shootdown_panic` besides the hooks.
+ * The kernel then supplies the hooks and `shootdown_panic`.
  *
  * For kernels on x86-64, AArch64 (aarch64-unknown-none-softfloat) and RISC-V (riscv64gc-unknown-none-elf), and threads of a
  * host.
  *
- * Every call may be made on any CPU that is online, in any context but NMI, unless it says otherwise. None allocates. A kernel
+ * Call these functions on any online CPU, in any context but NMI, unless a function says otherwise. None allocates. A kernel
  * must not unwind or jump out of a hook. */
 
 #ifndef SHOOTDOWN_H
@@ -24,14 +24,14 @@
 #include <stdint.h>
 #endif
 
-/* Words of a set of CPUs: machines of up to 64 times as many CPUs. Build the library and what includes this with the same:
+/* Words of a set of CPUs: one for every 64 CPUs. Build the library and every file that includes this with the same value:
  * SHOOTDOWN_CPU_WORDS=2 cargo rustc ..., cc -DSHOOTDOWN_CPU_WORDS=2 ... */
 #ifndef SHOOTDOWN_CPU_WORDS
 #define SHOOTDOWN_CPU_WORDS 1
 #endif
 
-/* Bytes for an engine of so many CPUs, in a static array of SHOOTDOWN_ALIGNMENT. tags: one past the last tag of the machine
- * where the design has system-wide tags ("broadcast", "adaptive" and so on), 0 where each CPU gives out its own ("ipi"). */
+/* Bytes for an engine of that many CPUs, in a static array aligned to SHOOTDOWN_ALIGNMENT. tags: one past the last tag of the
+ * machine if the design has system-wide tags ("broadcast", "adaptive" and so on), 0 if each CPU assigns its own ("ipi"). */
 #define SHOOTDOWN_ENGINE_SIZE(cpus, tags) (SHOOTDOWN_ENGINE_FIXED + (cpus) * SHOOTDOWN_CPU_SIZE + ((tags) + 63) / 64 * 24)
 
 
@@ -41,7 +41,7 @@
 #define SHOOTDOWN_USER_HALF (1 << 11)
 
 /**
- * To what the memory of an engine or a space is aligned, bytes: a cache line.
+ * Alignment of the memory of an engine or a space, bytes: a cache line.
  */
 #define SHOOTDOWN_ALIGNMENT 64
 
@@ -53,7 +53,7 @@
 /**
  * Bytes of an engine without its CPUs and tags.
  */
-#define SHOOTDOWN_ENGINE_FIXED (1664 + (16 * SHOOTDOWN_CPU_WORDS))
+#define SHOOTDOWN_ENGINE_FIXED (1664 + (24 * SHOOTDOWN_CPU_WORDS))
 
 /**
  * Bytes of each CPU of an engine.
@@ -73,7 +73,7 @@
 /**
  * Words of a batch.
  */
-#define SHOOTDOWN_BATCH_WORDS (56 + SHOOTDOWN_CPU_WORDS)
+#define SHOOTDOWN_BATCH_WORDS (57 + SHOOTDOWN_CPU_WORDS)
 
 /**
  * Words of a walk.
@@ -86,12 +86,12 @@
 #define SHOOTDOWN_DEFERRAL_WORDS 4
 
 /**
- * What one local invalidation takes away.
+ * The entries that one invalidation removes.
  */
 enum shootdown_what {
     /**
-     * A page (of each page, in a broadcast) under one tag, with the paging-structure entries of that tag on the way to
-     * it unless leaf_only is set.
+     * Pages under one tag (one page in a local invalidation), with the paging-structure entries of that tag on the
+     * path unless leaf_only is set.
      */
     SHOOTDOWN_PAGES = 0,
     /**
@@ -114,19 +114,109 @@ enum shootdown_what {
 };
 
 /**
- * Why there is no engine.
+ * What the engine did.
+ */
+enum shootdown_event_kind {
+    /**
+     * A flush was served without any other CPU.
+     */
+    SHOOTDOWN_EVENT_LOCAL_ONLY = 0,
+    /**
+     * A flush sent an interrupt to `count` CPUs, and waits for `targets`.
+     */
+    SHOOTDOWN_EVENT_INTERRUPTED,
+    /**
+     * A flush was broadcast, in `count` instructions.
+     */
+    SHOOTDOWN_EVENT_BROADCAST,
+    /**
+     * An unmap was deferred; `count` frames wait.
+     */
+    SHOOTDOWN_EVENT_DEFERRED,
+    /**
+     * This CPU has answered a request: it invalidated.
+     */
+    SHOOTDOWN_EVENT_ANSWERED_FLUSHED,
+    /**
+     * It had caught up already.
+     */
+    SHOOTDOWN_EVENT_ANSWERED_CURRENT,
+    /**
+     * It has unloaded the space.
+     */
+    SHOOTDOWN_EVENT_ANSWERED_UNLOADED,
+    /**
+     * It does not run the space.
+     */
+    SHOOTDOWN_EVENT_ANSWERED_ELSEWHERE,
+    /**
+     * This CPU has caught up with a space, page by page.
+     */
+    SHOOTDOWN_EVENT_CAUGHT_UP_PARTLY,
+    /**
+     * This CPU has caught up by flushing a whole tag.
+     */
+    SHOOTDOWN_EVENT_CAUGHT_UP_WHOLE,
+    /**
+     * A space has got a system-wide tag.
+     */
+    SHOOTDOWN_EVENT_PROMOTED,
+    /**
+     * A space should have got one, and none was free.
+     */
+    SHOOTDOWN_EVENT_TAGS_EXHAUSTED,
+    /**
+     * System-wide tags rolled over.
+     */
+    SHOOTDOWN_EVENT_ROLL_OVER,
+    /**
+     * A space is found active on `targets` CPUs, and worth a system-wide tag.
+     */
+    SHOOTDOWN_EVENT_PROMOTING,
+    /**
+     * A space, active on `targets` CPUs, begins to give up its system-wide tag.
+     */
+    SHOOTDOWN_EVENT_DEMOTING,
+    /**
+     * A space is back on per-CPU tags.
+     */
+    SHOOTDOWN_EVENT_DEMOTED,
+    /**
+     * A space changed between registered and published walks.
+     */
+    SHOOTDOWN_EVENT_WALKS_CHANGED,
+    /**
+     * Costs were measured.
+     */
+    SHOOTDOWN_EVENT_CALIBRATED,
+    /**
+     * A request that concerns `targets` other CPUs chose its way by cost.
+     */
+    SHOOTDOWN_EVENT_CHOSE,
+    /**
+     * A request was timed: it concerned `targets` other CPUs, should have taken `before` ns, and took `after`.
+     */
+    SHOOTDOWN_EVENT_MEASURED,
+    /**
+     * The number of other CPUs from which on requests are broadcast has moved from `before` to `after`.
+     */
+    SHOOTDOWN_EVENT_THRESHOLD_MOVED,
+};
+
+/**
+ * The result of making an engine.
  */
 enum shootdown_status {
     /**
-     * There is one.
+     * Success.
      */
     SHOOTDOWN_OK = 0,
     /**
-     * No design has that name, or the library is built for another design alone.
+     * No design has that name, or the library is built for another design.
      */
     SHOOTDOWN_UNKNOWN_DESIGN,
     /**
-     * No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS; or cpu_words is not what the library was built for.
+     * No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS; or cpu_words differs from the library's.
      */
     SHOOTDOWN_BAD_CPUS,
     /**
@@ -139,9 +229,9 @@ enum shootdown_status {
      */
     SHOOTDOWN_BAD_MEMORY,
     /**
-     * Policy and machine do not fit each other or the CPUs; each field says what it may be. Under designs that give
-     * tags out system-wide only, tags must outnumber the CPUs. Where the library is built for one design, its policy
-     * cannot be changed.
+     * Policy and machine do not fit each other or the CPUs; each field documents its range. Under designs with
+     * system-wide tags only, tags must outnumber the CPUs. Where the library is built for one design, its policy is
+     * fixed.
      */
     SHOOTDOWN_DOES_NOT_FIT,
 };
@@ -157,11 +247,11 @@ struct shootdown_engine;
 struct shootdown_space;
 
 /**
- * What the kernel may change of a design. shootdown_design gives the design's own.
+ * The settings of a design that the kernel may change. shootdown_design writes the design's own.
  */
 struct shootdown_policy {
     /**
-     * Pages up to which a range is flushed page by page; above, the whole tag goes.
+     * Pages up to which a range is flushed page by page; above, the whole tag is flushed.
      */
     uint32_t ceiling;
     /**
@@ -173,11 +263,11 @@ struct shootdown_policy {
      */
     uint32_t sample_one_in;
     /**
-     * Samples in a row that must find a space better off without its tag before it gives it up; for "adaptive".
+     * Consecutive samples that must favour a space without its tag before it gives the tag up; for "adaptive".
      */
     uint32_t demote_after;
     /**
-     * Frames that unmaps on one CPU may keep waiting; for "deferred".
+     * Frames that unmaps on one CPU may defer; for "deferred".
      */
     uint32_t defer_frames;
     /**
@@ -187,12 +277,12 @@ struct shootdown_policy {
 };
 
 /**
- * What the machine can do. shootdown_design gives x86 with PCIDs and the errata that are part of the design.
+ * The features of the machine. shootdown_design writes x86 with PCIDs and the errata that are part of the design.
  */
 struct shootdown_machine {
     /**
-     * One past the last tag: 4096 with PCIDs, at most 65536. 1 or 0 where there are none: then every hook is given tag
-     * 0 and load_root never `keep`, and both may be ignored.
+     * One past the last tag: 4096 with PCIDs, at most 65536. 1 or 0 without tags: then every hook receives tag 0 and
+     * load_root never receives `keep`, and both may be ignored.
      */
     uint32_t tag_limit;
     /**
@@ -200,8 +290,8 @@ struct shootdown_machine {
      */
     uint16_t first_tag;
     /**
-     * User and kernel halves under pairs of tags that differ in SHOOTDOWN_USER_HALF (PTI). The hooks are asked for
-     * both of every pair.
+     * User and kernel halves under pairs of tags that differ in SHOOTDOWN_USER_HALF (PTI). The hooks receive both of
+     * every pair.
      */
     bool split;
     /**
@@ -219,11 +309,11 @@ struct shootdown_machine {
 };
 
 /**
- * One invalidation. Fields that `what` has no use for are 0.
+ * One invalidation. Fields that `what` does not use are 0.
  */
 struct shootdown_invalidation {
     /**
-     * What goes.
+     * The entries to remove.
      */
     enum shootdown_what what;
     /**
@@ -243,13 +333,13 @@ struct shootdown_invalidation {
      */
     uint16_t tag;
     /**
-     * Only leaf entries need go: no table page is being freed.
+     * Only leaf entries need to be removed: no page-table page is being freed.
      */
     bool leaf_only;
 };
 
 /**
- * What a flush covers. First and last byte are rounded to pages.
+ * The range of a flush. First and last byte are rounded to pages.
  */
 struct shootdown_range {
     /**
@@ -257,30 +347,55 @@ struct shootdown_range {
      */
     uint64_t start;
     /**
-     * One past the last; when it is not above start, the page at start is meant.
+     * One past the last byte; if it is not above start, the range is the page at start.
      */
     uint64_t end;
     /**
-     * log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no
-     * less.
+     * log2 of the smallest page that was withdrawn: 12, 21 or 30. Any other value counts as 12, which flushes no less.
      */
     uint32_t page_shift;
     /**
-     * Whether table pages are being freed: then the CPUs' caches of upper levels go, too.
+     * Whether page-table pages are being freed: then the CPUs' paging-structure caches are flushed too.
      */
     bool tables;
 };
 
 /**
- * A CPU that did not answer in time. The wait goes on after the report.
+ * One event. Fields that the kind does not name are 0.
+ */
+struct shootdown_event {
+    /**
+     * What it was.
+     */
+    enum shootdown_event_kind kind;
+    /**
+     * CPUs concerned.
+     */
+    uint32_t targets;
+    /**
+     * Interrupts, instructions or frames.
+     */
+    uint32_t count;
+    /**
+     * The first of two values.
+     */
+    uint64_t before;
+    /**
+     * The second.
+     */
+    uint64_t after;
+};
+
+/**
+ * A CPU that did not answer in time. The wait continues after the report.
  */
 struct shootdown_stuck {
     /**
-     * Who waits.
+     * The waiting CPU.
      */
     uint32_t waiter;
     /**
-     * Who has not answered.
+     * The CPU that has not answered.
      */
     uint32_t target;
     /**
@@ -288,7 +403,7 @@ struct shootdown_stuck {
      */
     uint64_t space;
     /**
-     * Generation asked for; 0 when the request has none.
+     * Requested generation; 0 when the request has none.
      */
     uint64_t generation;
 };
@@ -303,9 +418,9 @@ struct shootdown_stuck {
  */
 struct shootdown_hooks {
     /**
-     * The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off, from NMI context where
-     * a call may be made there, and by waiters that may migrate, to which an answer that was true a moment ago is good
-     * enough.
+     * Returns the number of the running CPU, from 0, dense. Called pinned or with interrupts off, and from NMI context
+     * for calls that are allowed there. Waiters that may migrate also call it; a slightly outdated answer suffices for
+     * them.
      */
     uint32_t (*cpu)(void *kernel);
     /**
@@ -318,8 +433,8 @@ struct shootdown_hooks {
     void (*interrupts_restore)(void *kernel, uint64_t saved);
     /**
      * Raises the shootdown interrupt on every CPU whose bit is set in the SHOOTDOWN_CPU_WORDS words at targets (CPU n
-     * is bit n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned. By x2APIC:
-     * mfence and lfence first, since what sends is no store.
+     * is bit n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned. With
+     * x2APIC execute mfence and lfence first, because the write to its command register is not a store.
      */
     void (*send_ipi)(void *kernel, const uint64_t *targets);
     /**
@@ -328,12 +443,12 @@ struct shootdown_hooks {
      */
     void (*invalidate)(void *kernel, const struct shootdown_invalidation *what);
     /**
-     * Loads a top table under a tag. With keep, entries under the tag survive (x86 NOFLUSH); without, every non-global
-     * entry under it is gone on return. Called with interrupts off.
+     * Loads a root under a tag. With keep, entries under the tag survive (x86 NOFLUSH). Without it, every non-global
+     * entry under the tag is gone on return. Called with interrupts off.
      */
     void (*load_root)(void *kernel, uint64_t root, uint16_t tag, bool keep);
     /**
-     * Whether interrupts are off on this CPU. Null: they may be.
+     * Whether interrupts are off on this CPU. Null: unknown.
      */
     bool (*interrupts_are_off)(void *kernel);
     /**
@@ -359,25 +474,35 @@ struct shootdown_hooks {
      */
     void (*unpin)(void *kernel);
     /**
-     * Monotonic time, ns. Null: no reports of CPUs that are stuck, and promotion is left to few CPUs.
+     * Monotonic time, ns. Null: stuck CPUs are not reported, and promotion needs few CPUs.
      */
     uint64_t (*now_ns)(void *kernel);
     /**
-     * Asks the hypervisor to flush everything of a virtual CPU before it runs again; true when it will, because that
-     * is descheduled. One atomic step (KVM: a compare-exchange), or a request is lost.
+     * Asks the hypervisor to flush everything of a virtual CPU before it runs again. True if the virtual CPU is
+     * descheduled and will be flushed. This must be one atomic step (KVM: a compare-exchange); otherwise a request can
+     * be lost.
      */
     bool (*flush_at_entry)(void *kernel, uint32_t cpu);
     /**
-     * Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush
-     * (twice where an unmap was to be deferred, and could not be); with a null range, that the space ends. Returns a
-     * ticket for secondary_sync, never falling, or 0 when there is nothing to wait for. Called pinned, after a full
-     * barrier.
+     * Flushes secondary TLBs (an IOMMU) for the space with that root. Called once for every flush (twice where an
+     * unmap was to be deferred, and could not be); with a null range, the space ends. Returns a ticket for
+     * secondary_sync, never falling, or 0 when there is nothing to wait for. Called pinned, after a full barrier.
      */
     uint64_t (*secondary)(void *kernel, uint64_t root, const struct shootdown_range *range);
     /**
-     * Waits until all up to that ticket is carried out. It may not depend on another CPU.
+     * Waits until all flushes up to that ticket are carried out. It must not depend on another CPU.
      */
     void (*secondary_sync)(void *kernel, uint64_t ticket);
+    /**
+     * This CPU has left the space with that top table, and the kernel's is loaded: because another CPU asked for it
+     * while the space was loaded lazily, because the space ends, or by shootdown_switch_to_kernel or
+     * shootdown_cpu_offline. Not where another space is loaded instead. The space still exists. Interrupts are off.
+     */
+    void (*unloaded)(void *kernel, uint64_t root);
+    /**
+     * Statistics: what the engine did. In any context that the engine is called in; must be cheap.
+     */
+    void (*event)(void *kernel, const struct shootdown_event *event);
     /**
      * A CPU has not answered for a long time. Log it.
      */
@@ -393,16 +518,16 @@ struct shootdown_settings {
      */
     struct shootdown_hooks hooks;
     /**
-     * What each hook gets. Shared by all CPUs; used for as long as the engine is.
+     * The context pointer of each hook. Shared by all CPUs; used for the engine's lifetime.
      */
     void *kernel;
     /**
-     * Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Null for
-     * the one that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
+     * Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Null
+     * for the design that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
      */
     const char *design;
     /**
-     * The changes to its policy; null for none. shootdown_engine_init alone reads it, and the machine.
+     * The changes to its policy; null for none. Only shootdown_engine_init reads it, and the machine.
      */
     const struct shootdown_policy *policy;
     /**
@@ -411,54 +536,53 @@ struct shootdown_settings {
      */
     const struct shootdown_machine *machine;
     /**
-     * SHOOTDOWN_CPU_WORDS, so that a header that differs from the library is found out.
+     * SHOOTDOWN_CPU_WORDS, so that a header that differs from the library is detected.
      */
     uint32_t cpu_words;
     /**
-     * CPUs of the machine, those that are off included.
+     * CPUs of the machine, including those that are offline.
      */
     uint32_t cpus;
     /**
-     * The kernel is never preempted: no thread is taken off its CPU but where it asks for it. Then pin and unpin may
-     * be null.
+     * The kernel is never preempted: a thread leaves its CPU only when it asks for that. Then pin and unpin may be
+     * null.
      */
     bool not_preemptible;
     /**
-     * Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be
-     * broadcast.
+     * Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 without broadcasts.
      */
     uint32_t broadcast_pages;
     /**
-     * Most 2 MiB pages in one; 0 is taken for 1.
+     * Most 2 MiB pages in one; 0 counts as 1.
      */
     uint32_t broadcast_large_pages;
     /**
-     * Whether a broadcast is carried out by interrupting every other CPU, as firmware of RISC-V does (SBI RFENCE).
+     * Whether a broadcast interrupts every other CPU, as firmware of RISC-V does (SBI RFENCE).
      */
     bool broadcast_interrupts;
     /**
-     * The top table that maps the kernel only.
+     * The root that maps only the kernel.
      */
     uint64_t kernel_root;
 };
 
 /**
- * A flush that must be waited for before anything is freed, once. It may be waited for on another CPU.
+ * A flush that must be waited for, once, before anything is freed. Another CPU may wait for it.
  */
 struct shootdown_token {
     uint64_t opaque[SHOOTDOWN_TOKEN_WORDS];
 };
 
 /**
- * An unmap that is being gathered. It stays where it is from its beginning to its end.
+ * A gathered unmap. It must not move from its beginning to its end.
  */
 struct shootdown_gather {
     uint64_t opaque[SHOOTDOWN_GATHER_WORDS];
 };
 
 /**
- * Frees frames: the flush that covers them is complete, on every CPU. Page-table pages are among them only when no
- * lockless walk can hold a link to them. Called in the context of the call that flushed.
+ * Frees frames: the flush that covers them is complete, on every CPU. Page-table pages are included only when no
+ * lockless walk can hold a link to them. Called in the context of the flushing call.
  */
 typedef void (*shootdown_free_frames)(void *context,
                                       const uint64_t *pages,
@@ -467,7 +591,7 @@ typedef void (*shootdown_free_frames)(void *context,
                                       size_t table_count);
 
 /**
- * Flushes of many spaces that are waited for once.
+ * Flushes of several spaces with one wait.
  */
 struct shootdown_batch {
     uint64_t opaque[SHOOTDOWN_BATCH_WORDS];
@@ -488,21 +612,21 @@ struct shootdown_deferral {
 };
 
 /**
- * The deferrals that were over at some moment.
+ * The set of deferrals that are over.
  */
 struct shootdown_deferrals_over {
     uint64_t opaque[1];
 };
 
 /**
- * A grace period that table pages wait for.
+ * A grace period of unlinked page-table pages.
  */
 struct shootdown_grace {
     uint64_t opaque[1];
 };
 
 /**
- * The grace periods that were over at some moment.
+ * The set of grace periods that are over.
  */
 struct shootdown_graces_over {
     uint64_t opaque[1];
@@ -513,7 +637,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Writes what the design of that name comes to, for the kernel to change and to give in the settings. False when there
+ * Writes the settings of the design of that name, for the kernel to change and to pass in the settings. False if there
  * is no such design. Either pointer may be null. Any context.
  *
  * # Safety
@@ -531,8 +655,8 @@ bool shootdown_design(const char *name, struct shootdown_policy *policy, struct 
 bool shootdown_machine_found(uint64_t kernel_root, struct shootdown_machine *machine);
 
 /**
- * Bytes that an engine of these settings needs: by its CPUs and, where its design has system-wide tags, by the tags of
- * the machine. 0 for settings of which no engine is made. The hooks may be missing. Any context.
+ * Returns the size in bytes of an engine with these settings. It depends on the number of CPUs and, for designs with
+ * system-wide tags, on the tags of the machine. 0 for invalid settings. The hooks may be missing. Any context.
  *
  * # Safety
  * The pointers are valid, or null.
@@ -540,16 +664,16 @@ bool shootdown_machine_found(uint64_t kernel_root, struct shootdown_machine *mac
 size_t shootdown_engine_size(const struct shootdown_settings *settings);
 
 /**
- * To what the memory of engines and spaces must be aligned, bytes. Any context.
+ * Returns the alignment of the memory of engines and spaces, bytes. Any context.
  */
 size_t shootdown_alignment(void);
 
 /**
- * Makes an engine in memory of that many bytes, with every CPU off. Before the second CPU starts. The memory is the
- * engine's for ever.
+ * Makes an engine in memory of that many bytes, with every CPU offline. Before the second CPU starts. The engine keeps
+ * the memory for ever.
  *
  * # Safety
- * The pointers are valid, or null; the hooks do what they promise, on every CPU.
+ * The pointers are valid, or null; the hooks satisfy their contracts, on every CPU.
  */
 enum shootdown_status shootdown_engine_init(void *memory,
                                             size_t size,
@@ -557,30 +681,30 @@ enum shootdown_status shootdown_engine_init(void *memory,
                                             struct shootdown_engine **engine);
 
 /**
- * Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Does
- * nothing in a library without it. Some microseconds. Context: as shootdown_flush.
+ * Measures the cost of IPIs and broadcasts: once, when all CPUs are online, for the design "adaptive". Does nothing in
+ * a library without it. Takes some microseconds. Context: as shootdown_flush.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_calibrate(const struct shootdown_engine *engine);
 
 /**
- * The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after
- * it was acknowledged where the controller wants that. By hand, to poll, only outside of walks and of other calls.
+ * The shootdown interrupt has arrived. In its handler, with interrupts off and without migration, after the
+ * acknowledgement if the controller requires one. To poll, call it only outside of walks and of other calls.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_on_ipi(const struct shootdown_engine *engine);
 
 /**
- * Bytes that a space needs. Any context.
+ * Returns the size of a space in bytes. Any context.
  */
 size_t shootdown_space_size(void);
 
 /**
- * Makes an address space in memory of that size and alignment; null when it is not aligned. Nothing is to be undone:
+ * Makes an address space in memory of that size and alignment; null when it is not aligned. It needs no destructor:
  * after shootdown_retire the memory may be reused.
  *
  * # Safety
@@ -589,11 +713,20 @@ size_t shootdown_space_size(void);
 struct shootdown_space *shootdown_space_init(const struct shootdown_engine *engine, void *memory, uint64_t root);
 
 /**
- * The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory
- * and its tables may be freed. As shootdown_flush.
+ * Writes the CPUs that may hold entries of the space to the SHOOTDOWN_CPU_WORDS words at cpus (CPU n is bit n % 64 of
+ * word n / 64), as they were at some moment. CPUs that have left may be among them for a while. Any context.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The space was made by shootdown_space_init and lives; cpus is valid memory.
+ */
+void shootdown_space_cpus(const struct shootdown_space *space, uint64_t *cpus);
+
+/**
+ * Ends the space. No CPU has it loaded except in lazy TLB mode, and its tables have no walk: those CPUs leave it. Then
+ * its memory and its tables may be freed. Context: as shootdown_flush.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_retire(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
@@ -603,46 +736,47 @@ void shootdown_retire(const struct shootdown_engine *engine, const struct shootd
  * processor (x86: PCIDs, global pages).
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_cpu_online(const struct shootdown_engine *engine);
 
 /**
- * This CPU is going down: after its last use of user translations and its last walk. From here on nobody waits for it.
- * Interrupts off.
+ * Takes this CPU offline, after its last use of user translations and its last walk. From here on no flush waits for
+ * it. Interrupts off.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_cpu_offline(const struct shootdown_engine *engine);
 
 /**
- * Loads a space on this CPU, or ends its laziness when it is loaded already. From the scheduler.
+ * Loads a space on this CPU, or ends lazy TLB mode when it is loaded already. From the scheduler.
  *
  * # Safety
- * The space stays until every CPU has left it: by switching to another or to the kernel, going off, or
+ * The space lives until every CPU has left it: by switching to another or to the kernel, going offline, or
  * shootdown_retire.
  */
 void shootdown_switch_to(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * Loads the kernel's own top table: this CPU leaves its space.
+ * Loads the kernel's own root: this CPU leaves its space.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_switch_to_kernel(const struct shootdown_engine *engine);
 
 /**
- * The loaded space stays loaded, but no user address is touched until shootdown_leave_lazy or shootdown_switch_to.
+ * Enters lazy TLB mode: the space stays loaded, but no user address is touched until shootdown_leave_lazy or
+ * shootdown_switch_to.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_enter_lazy(const struct shootdown_engine *engine);
 
 /**
- * Ends laziness, or loads the space if it was unloaded meanwhile. Before any user address is touched.
+ * Ends lazy TLB mode, or loads the space if it was unloaded meanwhile. Call it before any user address is touched.
  *
  * # Safety
  * As shootdown_switch_to.
@@ -650,47 +784,47 @@ void shootdown_enter_lazy(const struct shootdown_engine *engine);
 void shootdown_leave_lazy(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * User code of the loaded space has entered the kernel. When true, shootdown_leave_lazy is owed before any user
- * address is touched, copying routines included, and before the return. Optional; worth it under "adaptive".
+ * User code of the loaded space has entered the kernel. If true, call shootdown_leave_lazy before any user address is
+ * touched, copying routines included, and before the return. Optional; useful under "adaptive".
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 bool shootdown_enter_kernel(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * Does what other CPUs ask of this CPU, and says whether there was anything: in every loop that waits with interrupts
- * off for something that a CPU may hold while it flushes, as a spin lock. Does nothing inside a walk. Not from NMI
- * context. One load or two when nothing is asked.
+ * Serves requests of other CPUs, and returns whether there were any. Call it in every loop that waits with interrupts
+ * off for something that a CPU may hold while it flushes, such as a spin lock. Does nothing inside a walk. Not from
+ * NMI context. One or two loads when no request is pending.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 bool shootdown_poll(const struct shootdown_engine *engine);
 
 /**
- * Whether an NMI handler may touch user addresses of the space now. In NMI context.
+ * Whether an NMI handler may touch user addresses of the space. In NMI context.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 bool shootdown_user_access_ok(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU
- * that cannot change. A load and a compare when nothing waits.
+ * The timer tick on this CPU, which is in no walk. Ticks end deferrals and grace periods. Any context with a CPU that
+ * cannot change. A load and a compare when nothing is pending.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_tick(const struct shootdown_engine *engine);
 
 /**
- * This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern
- * it are synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
+ * This CPU takes no ticks from here on, although it runs user code: no deferral waits for it, and unmaps that concern
+ * it are synchronous. Not in the shootdown handler. Idle CPUs need not call it.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_tick_stops(const struct shootdown_engine *engine);
 
@@ -698,26 +832,26 @@ void shootdown_tick_stops(const struct shootdown_engine *engine);
  * This CPU takes ticks again.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_tick_resumes(const struct shootdown_engine *engine);
 
 /**
- * Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind
- * them may be freed. Interrupts on, or requests of others are served while waiting. Hold no lock that another CPU may
- * be spinning for with interrupts off, unless that loop calls shootdown_poll. Not from the shootdown handler, nor in a
- * walk.
+ * Page-table entries of the space were cleared or weakened. On return no CPU uses the old ones, and the frames behind
+ * them may be freed. With interrupts off it serves requests of other CPUs while it waits. Hold no lock for which
+ * another CPU may spin with interrupts off, unless that loop calls shootdown_poll. Not from the shootdown handler, nor
+ * in a walk.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_flush(const struct shootdown_engine *engine,
                      const struct shootdown_space *space,
                      struct shootdown_range range);
 
 /**
- * As shootdown_flush, and calls meanwhile(argument) while the others answer: it may let go of the lock that protects
- * the page tables, but not free, sleep, switch or flush.
+ * As shootdown_flush, and calls meanwhile(argument) while the targets work. It may release the lock that protects the
+ * page tables, but not free, sleep, switch or flush.
  *
  * # Safety
  * As shootdown_flush; meanwhile is a function.
@@ -729,8 +863,8 @@ void shootdown_flush_while(const struct shootdown_engine *engine,
                            void *argument);
 
 /**
- * Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed. Designs whose
- * requests are on the stack wait inside. Context: as shootdown_flush; above all not in the shootdown handler.
+ * Sends a flush without waiting: fills the token. shootdown_wait must follow before anything is freed. Designs with
+ * requests on the stack wait inside. Context: as shootdown_flush; in particular not in the shootdown handler.
  *
  * # Safety
  * The token is valid memory.
@@ -751,8 +885,8 @@ void shootdown_dispatch_kernel(const struct shootdown_engine *engine,
                                struct shootdown_token *token);
 
 /**
- * Whether every CPU has answered a dispatched flush, so that shootdown_wait waits for devices at most. Serves what is
- * asked of this CPU. Context: as shootdown_wait.
+ * Whether every CPU has answered a dispatched flush, so that shootdown_wait waits at most for devices. Serves requests
+ * to this CPU. Context: as shootdown_wait.
  *
  * # Safety
  * The token was filled and not waited for.
@@ -760,8 +894,8 @@ void shootdown_dispatch_kernel(const struct shootdown_engine *engine,
 bool shootdown_token_poll(const struct shootdown_token *token);
 
 /**
- * Waits for a dispatched flush; with preemption on where the design's waits are preemptible. Not in the handler, nor
- * in a walk.
+ * Waits for a dispatched flush; with preemption on if the design's waits are preemptible. Not in the handler, nor in a
+ * walk.
  *
  * # Safety
  * The token was filled by shootdown_dispatch and not waited for before.
@@ -769,11 +903,11 @@ bool shootdown_token_poll(const struct shootdown_token *token);
 void shootdown_wait(struct shootdown_token *token);
 
 /**
- * As shootdown_flush with range.tables, and waits for lockless walks too: on return table pages that were unlinked
- * before may be freed.
+ * As shootdown_flush with range.tables, and waits for lockless walks too. On return page-table pages that were
+ * unlinked before may be freed.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_flush_tables(const struct shootdown_engine *engine,
                             const struct shootdown_space *space,
@@ -783,17 +917,35 @@ void shootdown_flush_tables(const struct shootdown_engine *engine,
  * Kernel mappings were cleared or weakened: as shootdown_flush, on every CPU.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_flush_kernel(const struct shootdown_engine *engine, struct shootdown_range range);
 
 /**
- * Begins to gather an unmap of a space. Frames wait in buffer, which has room for capacity of them, at least one.
- * shootdown_gather_finish is owed.
+ * Flushes everything on every CPU: entries of user and kernel pages under every tag. Context: as shootdown_flush.
  *
  * # Safety
- * The gather and the buffer are valid memory, which nobody else uses and which stays where it is until
- * shootdown_gather_finish, as do engine and space. release is not null.
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_flush_all(const struct shootdown_engine *engine);
+
+/**
+ * Flushes everything on this CPU alone, under every tag: for changes of kernel mappings that no other CPU uses. With PTI
+ * or PCIDs a page invalidation would leave entries under tags that are not loaded. Any context with a CPU that cannot
+ * change.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_flush_this_cpu(const struct shootdown_engine *engine);
+
+/**
+ * Begins to gather an unmap of a space. Pending frames are kept in buffer, which has room for capacity of them, at
+ * least one. shootdown_gather_finish must follow.
+ *
+ * # Safety
+ * The gather and the buffer are valid memory without other users, which does not move until shootdown_gather_finish,
+ * like engine and space. release is not null.
  */
 void shootdown_gather_begin(const struct shootdown_engine *engine,
                             const struct shootdown_space *space,
@@ -804,9 +956,9 @@ void shootdown_gather_begin(const struct shootdown_engine *engine,
                             void *context);
 
 /**
- * Adds the page at address, of 2^page_shift bytes, whose entry was cleared, and the frame that it named. When it
- * returns true the buffer is full: call shootdown_gather_flush where waiting is allowed, before the next frame. The
- * next frame does so otherwise, in the context of shootdown_flush.
+ * Adds the page at address, of 2^page_shift bytes, whose entry was cleared, and its frame. True means that the buffer
+ * is full: call shootdown_gather_flush where waiting is allowed, before the next frame. Otherwise the next frame
+ * flushes, in the context of shootdown_flush.
  *
  * # Safety
  * The gather was begun and is not finished.
@@ -823,7 +975,7 @@ bool shootdown_gather_page(struct shootdown_gather *gather, uint64_t address, ui
 bool shootdown_gather_table(struct shootdown_gather *gather, struct shootdown_range span, uint64_t frame);
 
 /**
- * Adds entries that were changed and free nothing. Any context.
+ * Adds changed entries that free nothing. Any context.
  *
  * # Safety
  * The gather was begun and is not finished.
@@ -831,7 +983,7 @@ bool shootdown_gather_table(struct shootdown_gather *gather, struct shootdown_ra
 void shootdown_gather_changed(struct shootdown_gather *gather, struct shootdown_range range);
 
 /**
- * Flushes what was gathered, waits, and releases the frames; the gather may be used again. Context: as
+ * Flushes the gathered ranges, waits, and releases the frames; the gather may be used again. Context: as
  * shootdown_flush.
  *
  * # Safety
@@ -848,7 +1000,7 @@ void shootdown_gather_flush(struct shootdown_gather *gather);
 void shootdown_gather_finish(struct shootdown_gather *gather);
 
 /**
- * Begins a batch of flushes, as reclaim needs them. shootdown_batch_finish is owed.
+ * Begins a batch of flushes, as for reclaim. shootdown_batch_finish must follow.
  *
  * # Safety
  * The batch is valid memory.
@@ -856,8 +1008,28 @@ void shootdown_gather_finish(struct shootdown_gather *gather);
 void shootdown_batch_begin(const struct shootdown_engine *engine, struct shootdown_batch *batch);
 
 /**
- * Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait, as
- * shootdown_flush does, and has its context.
+ * As shootdown_batch_add, and begins the batch where it has not begun: the memory of a batch that begins so is zero at
+ * first. For kernels whose batches begin at the first unmap.
+ *
+ * # Safety
+ * The batch is zero, or was finished, or was begun with this engine.
+ */
+void shootdown_batch_begin_or_add(const struct shootdown_engine *engine,
+                                  struct shootdown_batch *batch,
+                                  const struct shootdown_space *space,
+                                  struct shootdown_range range);
+
+/**
+ * Whether the batch was begun and is not finished.
+ *
+ * # Safety
+ * The batch is zero, or was begun once.
+ */
+bool shootdown_batch_is_begun(const struct shootdown_batch *batch);
+
+/**
+ * Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait. Context:
+ * as shootdown_flush.
  *
  * # Safety
  * The batch was begun and is not finished.
@@ -867,26 +1039,26 @@ void shootdown_batch_add(struct shootdown_batch *batch,
                          struct shootdown_range range);
 
 /**
- * Tells everybody concerned, and waits: then all that was added may be freed. Context: as shootdown_flush.
+ * Sends the requests and waits. On return the frames of all added ranges may be freed. Does nothing for a batch that
+ * has not begun. Context: as shootdown_flush.
  *
  * # Safety
- * The batch was begun and is not finished.
+ * The batch is zero, or was begun once.
  */
 void shootdown_batch_finish(struct shootdown_batch *batch);
 
 /**
- * Makes sure that no batched unmap of the space is still to be flushed: before relying on an entry that is already
- * clear. Context: as shootdown_flush.
+ * Flushes the pending batched unmaps of the space. Call it before relying on an entry that is already clear. Context:
+ * as shootdown_flush.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_flush_pending(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * Begins a lockless walk of the space's tables: masks interrupts, and no table page that it can reach is freed until
- * it ends. Nothing may wait meanwhile. Under a design that says that there are such walks ("adaptive", "walk-sticky"
- * and so on).
+ * Begins a lockless walk of the space's tables: masks interrupts, and no page-table page that it can reach is freed
+ * until it ends. Do not wait meanwhile. For designs with lockless walks ("adaptive", "walk-sticky" and so on).
  *
  * # Safety
  * The walk is valid memory.
@@ -906,7 +1078,7 @@ void shootdown_walk_begin_nmi(const struct shootdown_engine *engine,
                               struct shootdown_walk *walk);
 
 /**
- * Ends a walk, on the CPU where it began. Walks that nest may end in any order.
+ * Ends a walk, on the CPU where it began. Nested walks may end in any order.
  *
  * # Safety
  * The walk was begun and has not ended.
@@ -914,10 +1086,9 @@ void shootdown_walk_begin_nmi(const struct shootdown_engine *engine,
 void shootdown_walk_end(struct shootdown_walk *walk);
 
 /**
- * For an unmap of private memory that nobody can rely on until somebody maps the range again, for which so many frames
- * wait. False when it was flushed, as by shootdown_flush: range and frames are free. True when it is deferred
- * ("deferred" only): nobody was interrupted, and the range may not be mapped again nor the frames freed before the
- * deferral is released.
+ * Unmaps private memory, with that number of frames, that no CPU relies on before the range is mapped again. False: it
+ * was flushed, as by shootdown_flush, and range and frames are free. True ("deferred" only): it is deferred and no CPU
+ * was interrupted. Then the range may not be mapped again, nor the frames freed, before the deferral is released.
  *
  * # Safety
  * As shootdown_flush; the deferral is valid memory.
@@ -929,31 +1100,31 @@ bool shootdown_flush_later(const struct shootdown_engine *engine,
                            struct shootdown_deferral *deferral);
 
 /**
- * Which deferrals are over, and the next epoch, where the last is over: what was deferred just now takes two calls,
- * with a tick on every CPU that runs user code between them. Reads a line of every CPU: for one CPU now and then, at
- * its tick. Any context with a CPU that cannot change.
+ * Returns which deferrals are over, and starts the next epoch if the last is over. A new deferral takes two calls,
+ * with a tick on every CPU that runs user code between them. Reads a line of every CPU: call it from one CPU
+ * occasionally, at its tick. Any context with a CPU that cannot change.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 struct shootdown_deferrals_over shootdown_deferrals_over(const struct shootdown_engine *engine);
 
 /**
- * Whether the deferral is over: then it is spent, and what waited for it is free. Any context.
+ * Whether the deferral is over. If so, it is consumed, and its range and frames are free. Any context.
  *
  * # Safety
- * The deferral was filled by a call that returned true, and is not spent; over is valid.
+ * The deferral was filled by a call that returned true, and is not consumed; over is valid.
  */
 bool shootdown_release(const struct shootdown_engine *engine,
                        struct shootdown_deferral *deferral,
                        const struct shootdown_deferrals_over *over);
 
 /**
- * Ends a deferral at once, for a caller that wants range or frames now: flushes the range. As shootdown_flush. False:
- * the deferral is of another space; it stays as it is, and nothing may be freed.
+ * Ends a deferral at once, for a caller that needs range or frames: flushes the range. Context: as shootdown_flush.
+ * False: the deferral is of another space; it is unchanged, and nothing may be freed.
  *
  * # Safety
- * The deferral was filled for that range, by a call that returned true, and is not spent.
+ * The deferral was filled for that range, by a call that returned true, and is not consumed.
  */
 bool shootdown_release_now(const struct shootdown_engine *engine,
                            const struct shootdown_space *space,
@@ -961,7 +1132,7 @@ bool shootdown_release_now(const struct shootdown_engine *engine,
                            struct shootdown_deferral *deferral);
 
 /**
- * As shootdown_flush_tables, for table pages that can wait. False: they may be freed. True ("walk-grace",
+ * As shootdown_flush_tables, for page-table pages that can wait. False: they may be freed. True ("walk-grace",
  * "broadcast"): when the grace period is over.
  *
  * # Safety
@@ -973,18 +1144,17 @@ bool shootdown_flush_tables_later(const struct shootdown_engine *engine,
                                   struct shootdown_grace *grace);
 
 /**
- * Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk. A CPU that
- * idles, or runs user code, without ticks holds up all that began since; shootdown_flush_tables interrupts everybody,
- * which ends them.
+ * Returns which grace periods are over. Reads a word of every CPU: for ticks, not for spinning. Not in a walk. A CPU
+ * that idles, or runs user code, without ticks delays all that began since. shootdown_flush_tables interrupts every
+ * CPU, which ends them.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 struct shootdown_graces_over shootdown_graces_over(const struct shootdown_engine *engine);
 
 /**
- * Whether the grace period is over: then the table pages that waited for it may be freed. Any context; it may be asked
- * again.
+ * Whether the grace period is over. If so, its page-table pages may be freed. Any context; may be called again.
  *
  * # Safety
  * Grace was filled by a call that returned true; over is valid.
@@ -992,8 +1162,8 @@ struct shootdown_graces_over shootdown_graces_over(const struct shootdown_engine
 bool shootdown_grace_is_over(const struct shootdown_grace *grace, const struct shootdown_graces_over *over);
 
 /**
- * Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text,
- * which has no zero at its end, names it and the place. Must not return.
+ * Supplied by the kernel if this library is built without `std`: a rule of an interface was broken. The text,
+ * which is not zero-terminated, names it and the place. Must not return.
  */
 extern void shootdown_panic(const char *text, size_t length);
 

@@ -11,7 +11,10 @@ use shootdown::Batch;
 type CBatch = Batch<'static, 'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 
 /// Words of a batch.
-pub const SHOOTDOWN_BATCH_WORDS: usize = 56 + SHOOTDOWN_CPU_WORDS;
+pub const SHOOTDOWN_BATCH_WORDS: usize = 57 + SHOOTDOWN_CPU_WORDS;
+
+/// The word that is 1 from the beginning of a batch to its end, and then 0.
+const BEGUN: usize = SHOOTDOWN_BATCH_WORDS - 1;
 
 /// Flushes of several spaces with one wait.
 #[repr(C)]
@@ -26,7 +29,41 @@ pub struct shootdown_batch {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_batch_begin(engine: *const shootdown_engine, batch: *mut shootdown_batch) {
     // SAFETY: the caller's.
-    unsafe { batch.cast::<CBatch>().write(engine_of(engine).batch()) }
+    unsafe {
+        batch.cast::<CBatch>().write(engine_of(engine).batch());
+        (*batch).opaque[BEGUN].write(1);
+    }
+}
+
+/// As shootdown_batch_add, and begins the batch where it has not begun: the memory of a batch that begins so is zero at
+/// first. For kernels whose batches begin at the first unmap.
+///
+/// # Safety
+/// The batch is zero, or was finished, or was begun with this engine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_batch_begin_or_add(
+    engine: *const shootdown_engine,
+    batch: *mut shootdown_batch,
+    space: *const shootdown_space,
+    range: shootdown_range,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        if !shootdown_batch_is_begun(batch) {
+            shootdown_batch_begin(engine, batch);
+        }
+        shootdown_batch_add(batch, space, range);
+    }
+}
+
+/// Whether the batch was begun and is not finished.
+///
+/// # Safety
+/// The batch is zero, or was begun once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_batch_is_begun(batch: *const shootdown_batch) -> bool {
+    // SAFETY: the caller's; the word is written from the beginning on.
+    unsafe { (*batch).opaque[BEGUN].assume_init() == 1 }
 }
 
 /// Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait. Context:
@@ -44,14 +81,20 @@ pub unsafe extern "C" fn shootdown_batch_add(
     unsafe { (*batch.cast::<CBatch>()).add(space_of(space), range.range()) }
 }
 
-/// Sends the requests and waits. On return the frames of all added ranges may be freed. Context: as shootdown_flush.
+/// Sends the requests and waits. On return the frames of all added ranges may be freed. Does nothing for a batch that
+/// has not begun. Context: as shootdown_flush.
 ///
 /// # Safety
-/// The batch was begun and is not finished.
+/// The batch is zero, or was begun once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_batch_finish(batch: *mut shootdown_batch) {
     // SAFETY: the caller's.
-    unsafe { drop(batch.cast::<CBatch>().read().finish()) }
+    unsafe {
+        if shootdown_batch_is_begun(batch) {
+            (*batch).opaque[BEGUN].write(0);
+            drop(batch.cast::<CBatch>().read().finish());
+        }
+    }
 }
 
 /// Flushes the pending batched unmaps of the space. Call it before relying on an entry that is already clear. Context:
@@ -66,4 +109,4 @@ pub unsafe extern "C" fn shootdown_flush_pending(engine: *const shootdown_engine
 }
 
 // The size reserved by C suffices.
-const _: () = assert!(size_of::<CBatch>() <= size_of::<shootdown_batch>() && align_of::<CBatch>() <= 8);
+const _: () = assert!(size_of::<CBatch>() <= 8 * BEGUN && align_of::<CBatch>() <= 8);

@@ -53,6 +53,70 @@ pub struct shootdown_stuck {
     pub generation: u64,
 }
 
+/// What the engine did.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum shootdown_event_kind {
+    /// A flush was served without any other CPU.
+    SHOOTDOWN_EVENT_LOCAL_ONLY = 0,
+    /// A flush sent an interrupt to `count` CPUs, and waits for `targets`.
+    SHOOTDOWN_EVENT_INTERRUPTED,
+    /// A flush was broadcast, in `count` instructions.
+    SHOOTDOWN_EVENT_BROADCAST,
+    /// An unmap was deferred; `count` frames wait.
+    SHOOTDOWN_EVENT_DEFERRED,
+    /// This CPU has answered a request: it invalidated.
+    SHOOTDOWN_EVENT_ANSWERED_FLUSHED,
+    /// It had caught up already.
+    SHOOTDOWN_EVENT_ANSWERED_CURRENT,
+    /// It has unloaded the space.
+    SHOOTDOWN_EVENT_ANSWERED_UNLOADED,
+    /// It does not run the space.
+    SHOOTDOWN_EVENT_ANSWERED_ELSEWHERE,
+    /// This CPU has caught up with a space, page by page.
+    SHOOTDOWN_EVENT_CAUGHT_UP_PARTLY,
+    /// This CPU has caught up by flushing a whole tag.
+    SHOOTDOWN_EVENT_CAUGHT_UP_WHOLE,
+    /// A space has got a system-wide tag.
+    SHOOTDOWN_EVENT_PROMOTED,
+    /// A space should have got one, and none was free.
+    SHOOTDOWN_EVENT_TAGS_EXHAUSTED,
+    /// System-wide tags rolled over.
+    SHOOTDOWN_EVENT_ROLL_OVER,
+    /// A space is found active on `targets` CPUs, and worth a system-wide tag.
+    SHOOTDOWN_EVENT_PROMOTING,
+    /// A space, active on `targets` CPUs, begins to give up its system-wide tag.
+    SHOOTDOWN_EVENT_DEMOTING,
+    /// A space is back on per-CPU tags.
+    SHOOTDOWN_EVENT_DEMOTED,
+    /// A space changed between registered and published walks.
+    SHOOTDOWN_EVENT_WALKS_CHANGED,
+    /// Costs were measured.
+    SHOOTDOWN_EVENT_CALIBRATED,
+    /// A request that concerns `targets` other CPUs chose its way by cost.
+    SHOOTDOWN_EVENT_CHOSE,
+    /// A request was timed: it concerned `targets` other CPUs, should have taken `before` ns, and took `after`.
+    SHOOTDOWN_EVENT_MEASURED,
+    /// The number of other CPUs from which on requests are broadcast has moved from `before` to `after`.
+    SHOOTDOWN_EVENT_THRESHOLD_MOVED,
+}
+
+/// One event. Fields that the kind does not name are 0.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct shootdown_event {
+    /// What it was.
+    pub kind: shootdown_event_kind,
+    /// CPUs concerned.
+    pub targets: u32,
+    /// Interrupts, instructions or frames.
+    pub count: u32,
+    /// The first of two values.
+    pub before: u64,
+    /// The second.
+    pub after: u64,
+}
+
 /// What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock,
 /// or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel is not
 /// preemptible. The others may be null.
@@ -106,6 +170,12 @@ pub struct shootdown_hooks {
     pub secondary: Option<unsafe extern "C" fn(kernel: *mut c_void, root: u64, range: *const shootdown_range) -> u64>,
     /// Waits until all flushes up to that ticket are carried out. It must not depend on another CPU.
     pub secondary_sync: Option<unsafe extern "C" fn(kernel: *mut c_void, ticket: u64)>,
+    /// This CPU has left the space with that top table, and the kernel's is loaded: because another CPU asked for it
+    /// while the space was loaded lazily, because the space ends, or by shootdown_switch_to_kernel or
+    /// shootdown_cpu_offline. Not where another space is loaded instead. The space still exists. Interrupts are off.
+    pub unloaded: Option<unsafe extern "C" fn(kernel: *mut c_void, root: u64)>,
+    /// Statistics: what the engine did. In any context that the engine is called in; must be cheap.
+    pub event: Option<unsafe extern "C" fn(kernel: *mut c_void, event: *const shootdown_event)>,
     /// A CPU has not answered for a long time. Log it.
     pub stuck: Option<unsafe extern "C" fn(kernel: *mut c_void, report: *const shootdown_stuck)>,
 }

@@ -8,7 +8,8 @@ use crate::settings::{shootdown_settings, shootdown_status};
 use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Kernel, Local, Policy, Root, Secondary, Space, Stuck, Tag,
+    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Event, Kernel, Local, Policy, Root, Secondary, Space, Stuck,
+    Tag,
 };
 
 /// The barriers of a kernel, or those of threads of a host.
@@ -55,6 +56,13 @@ impl Hooks {
     }
 }
 
+/// A set of CPUs as C has it.
+pub fn words_of(cpus: &CpuMask<SHOOTDOWN_CPU_WORDS>) -> [u64; SHOOTDOWN_CPU_WORDS] {
+    let mut words = [0; SHOOTDOWN_CPU_WORDS];
+    cpus.iter().for_each(|cpu| words[cpu / 64] |= 1 << (cpu % 64));
+    words
+}
+
 // SAFETY, of all calls below: the caller of the init function promised that the hooks are functions that satisfy the
 // header's contracts, with that pointer, on every CPU.
 // SAFETY: what each hook does is the promise of whoever called `shootdown_init`.
@@ -90,8 +98,7 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     }
 
     fn send_ipi(&self, targets: &CpuMask<SHOOTDOWN_CPU_WORDS>) {
-        let mut words = [0; SHOOTDOWN_CPU_WORDS];
-        targets.iter().for_each(|cpu| words[cpu / 64] |= 1 << (cpu % 64));
+        let words = words_of(targets);
         // SAFETY: see above.
         unsafe { (self.send_ipi)(self.kernel, words.as_ptr()) }
     }
@@ -181,6 +188,21 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
         if let Some(hook) = self.optional.secondary_sync {
             // SAFETY: see above.
             unsafe { hook(self.kernel, ticket) }
+        }
+    }
+
+    fn unloaded(&self, root: Root) {
+        if let Some(hook) = self.optional.unloaded {
+            // SAFETY: see above.
+            unsafe { hook(self.kernel, root.0) }
+        }
+    }
+
+    #[inline]
+    fn event(&self, event: Event) {
+        if let Some(hook) = self.optional.event {
+            // SAFETY: see above.
+            unsafe { hook(self.kernel, &event.into()) }
         }
     }
 

@@ -10,6 +10,7 @@
 mod batch;
 mod cpu;
 mod engine;
+mod event;
 mod fixed;
 mod flush;
 mod gather;

@@ -13,7 +13,7 @@ pub const SHOOTDOWN_ALIGNMENT: usize = 64;
 pub const SHOOTDOWN_SPACE_SIZE: usize = 704 + 16 * SHOOTDOWN_CPU_WORDS;
 
 /// Bytes of an engine without its CPUs and tags.
-pub const SHOOTDOWN_ENGINE_FIXED: usize = 1664 + 16 * SHOOTDOWN_CPU_WORDS;
+pub const SHOOTDOWN_ENGINE_FIXED: usize = 1664 + 24 * SHOOTDOWN_CPU_WORDS;
 
 /// Bytes of each CPU of an engine.
 pub const SHOOTDOWN_CPU_SIZE: usize = 1600;

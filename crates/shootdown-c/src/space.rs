@@ -1,7 +1,8 @@
 //! Address spaces.
 
 use crate::engine::{engine_of, shootdown_engine};
-use crate::kernel::CSpace;
+use crate::kernel::{CSpace, words_of};
+use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use shootdown::Root;
 
@@ -41,6 +42,20 @@ pub unsafe extern "C" fn shootdown_space_init(
 pub(crate) unsafe fn space_of<'a>(space: *const shootdown_space) -> &'a CSpace {
     // SAFETY: the caller's.
     unsafe { &*space.cast() }
+}
+
+/// Writes the CPUs that may hold entries of the space to the SHOOTDOWN_CPU_WORDS words at cpus (CPU n is bit n % 64 of
+/// word n / 64), as they were at some moment. CPUs that have left may be among them for a while. Any context.
+///
+/// # Safety
+/// The space was made by shootdown_space_init and lives; cpus is valid memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_space_cpus(space: *const shootdown_space, cpus: *mut u64) {
+    // SAFETY: the caller's.
+    unsafe {
+        cpus.cast::<[u64; SHOOTDOWN_CPU_WORDS]>()
+            .write(words_of(&space_of(space).cpus()))
+    }
 }
 
 /// Ends the space. No CPU has it loaded except in lazy TLB mode, and its tables have no walk: those CPUs leave it. Then

@@ -130,6 +130,22 @@ static void invalidate(void *kernel, const struct shootdown_invalidation *what)
     forget(&cpus[current], what);
 }
 
+/* The root that each CPU has left for the kernel's; events by kind. */
+static uint64_t left[CPUS];
+static unsigned events[SHOOTDOWN_EVENT_THRESHOLD_MOVED + 1];
+
+static void unloaded(void *kernel, uint64_t root)
+{
+    (void)kernel;
+    left[current] = root;
+}
+
+static void event(void *kernel, const struct shootdown_event *what)
+{
+    (void)kernel;
+    events[what->kind]++;
+}
+
 static void load_root(void *kernel, uint64_t root, uint16_t tag, bool keep)
 {
     (void)kernel;
@@ -291,6 +307,24 @@ static void gather_pages(unsigned first, unsigned count)
     CHECK(released_pages == count && released_tables == 1);
 }
 
+/* Both CPUs cache a page, and the current one flushes everything, here or everywhere. */
+static void flush_everything(void)
+{
+    for (unsigned everywhere = 0; everywhere < 2; everywhere++) {
+        map(0, 3, 1, true);
+        touch(0, 0, 3);
+        if (everywhere)
+            touch(1, 0, 3);
+        map(0, 3, 1, false);
+        if (everywhere)
+            shootdown_flush_all(engine);
+        else
+            shootdown_flush_this_cpu(engine);
+        touch(0, 0, 3);
+        touch(1, 0, 3);
+    }
+}
+
 /* Both CPUs cache the pages, the current one unmaps them by `way`, and both access them again. */
 static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
 {
@@ -303,7 +337,7 @@ static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
         map(0, first, count, false);
     struct shootdown_range range = pages(first, count);
     struct shootdown_token token;
-    struct shootdown_batch batch;
+    struct shootdown_batch batch = {0};
     switch (way) {
     case 0:
         shootdown_flush(engine, spaces[0], range);
@@ -319,9 +353,17 @@ static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
         shootdown_wait(&token);
         break;
     case 3:
-        shootdown_batch_begin(engine, &batch);
-        shootdown_batch_add(&batch, spaces[0], range);
+        shootdown_batch_finish(&batch); /* has not begun */
+        if (first % 2) {
+            shootdown_batch_begin(engine, &batch);
+            shootdown_batch_add(&batch, spaces[0], range);
+        } else {
+            shootdown_batch_begin_or_add(engine, &batch, spaces[0], range);
+            shootdown_batch_begin_or_add(engine, &batch, spaces[0], range);
+        }
+        CHECK(shootdown_batch_is_begun(&batch));
         shootdown_batch_finish(&batch);
+        CHECK(!shootdown_batch_is_begun(&batch));
         shootdown_flush_pending(engine, spaces[0]);
         break;
     case 4:
@@ -445,6 +487,8 @@ static struct shootdown_settings settings(const char *design)
                   .send_ipi = send_ipi,
                   .invalidate = invalidate,
                   .load_root = load_root,
+                  .unloaded = unloaded,
+                  .event = event,
                   .broadcast = broadcast,
                   .broadcast_sync = nothing,
                   .pin = pin,
@@ -583,6 +627,7 @@ int main(int argc, char **argv)
             touch(1, 0, 4);
             current = 0;
         }
+        flush_everything();
         unmap_later(!strcmp(design, "deferred"), round % 2, 20, 3);
         free_table_later(!strcmp(design, "walk-grace"));
         if (shootdown_enter_kernel(engine, spaces[0]))
@@ -616,11 +661,18 @@ int main(int argc, char **argv)
     current = 1;
     shootdown_enter_lazy(engine);
     current = 0;
+    uint64_t members[SHOOTDOWN_CPU_WORDS];
+    shootdown_space_cpus(spaces[0], members);
+    CHECK((members[0] & 3) == 3);
+    left[0] = left[1] = ~0ull;
     shootdown_switch_to_kernel(engine);
     CHECK(cpus[0].root == KERNEL_ROOT && cpus[1].root == 0);
+    CHECK(left[0] == 0 && left[1] == ~0ull);
     shootdown_retire(engine, spaces[0]);
     CHECK(device_ended && device_done == device_ticket);
-    CHECK(cpus[1].root != 0);
+    CHECK(cpus[1].root != 0 && left[1] == 0);
+    CHECK((interrupts == 0) == (events[SHOOTDOWN_EVENT_INTERRUPTED] == 0));
+    CHECK((broadcasts == 0) == (events[SHOOTDOWN_EVENT_BROADCAST] == 0));
     for (current = 0; current < CPUS; current++) {
         CHECK(cpus[current].pins == 0 && !cpus[current].interrupts_off);
         shootdown_switch_to_kernel(engine);

@@ -473,6 +473,14 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     #[inline]
     fn secondary_sync(&self, _ticket: u64) {}
 
+    /// This CPU has left the space with that root, and the kernel's root is loaded: another CPU asked for it while the
+    /// space was loaded in lazy TLB mode, or the space ends, or the kernel called
+    /// [`switch_to_kernel`](crate::Engine::switch_to_kernel) or [`cpu_offline`](crate::Engine::cpu_offline). For kernels
+    /// that keep a loaded space of their own. Not called where another space is loaded instead. The space still exists.
+    /// Interrupts are off.
+    #[inline]
+    fn unloaded(&self, _root: Root) {}
+
     /// A CPU has not answered within the configured bound. Log it; the wait continues.
     fn stuck(&self, _report: Stuck) {}
 

@@ -325,6 +325,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.load_root(self.kernel_root, Tag(0), keep);
         cpu.own.space.store(0, Ordering::Relaxed);
         cpu.own.tag.store(0, Ordering::Relaxed);
+        // Before this CPU leaves the set, after which the space may be freed.
+        self.kernel.unloaded(space.root());
         // In this order, as in step 4 of `switch_to_masked`.
         self.depart(space, self.kernel.cpu());
         cpu.publish(State::KERNEL);

@@ -18,6 +18,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Flushed::new(KERNEL, range.tables())
     }
 
+    /// Flushes everything on every CPU and waits: entries of user and kernel pages under every tag, paging-structure
+    /// entries included. Context as [`flush`](Self::flush).
+    pub fn flush_all(&self) -> Flushed {
+        self.flush_kernel(Range::WHOLE)
+    }
+
     /// Begins a flush of kernel addresses; the token waits. See [`dispatch`](Self::dispatch) for what is complete when
     /// it returns.
     ///

@@ -260,3 +260,28 @@ fn a_kernel_range_is_dispatched_and_polled_and_waited_for_later() {
         assert_eq!(kernel.local.borrow().len(), 1, "{:?}", design.requests);
     }
 }
+
+#[test]
+fn everything_goes_here_alone_or_everywhere() {
+    for policy in [Policy::IPI, PER_CPU_TAGS] {
+        let kernel = Recorder::default();
+        let mut machine = Memory::new(2, policy);
+        let engine = machine.engine(&kernel, policy);
+        engine.flush_this_cpu();
+        assert_eq!(kernel.local.take(), [(0, Local::All)]);
+        assert_eq!(kernel.ipis.get(), 0);
+        kernel.cpu.set(1);
+        engine.cpu_offline();
+        kernel.cpu.set(0);
+        let _done = engine.flush_all();
+        assert_eq!(kernel.local.take(), [(0, Local::All)], "the other CPU is off");
+    }
+    let kernel = Recorder {
+        limits: LIMITS,
+        ..Recorder::default()
+    };
+    let mut machine = Memory::new(2, Policy::ARM_BROADCAST);
+    let engine = machine.engine(&kernel, Policy::ARM_BROADCAST);
+    let _done = engine.flush_all();
+    assert_eq!(kernel.broadcasts.take(), [Broadcast::All]);
+}

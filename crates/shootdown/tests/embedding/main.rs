@@ -35,6 +35,8 @@ struct Recorder {
     on_load: RefCell<Option<Box<dyn Fn()>>>,
     on_mask: RefCell<Option<Box<dyn Fn()>>>,
     reported: RefCell<Vec<usize>>,
+    /// CPUs that were said to have left a space, and its root.
+    unloaded: RefCell<Vec<(usize, Root)>>,
     /// Whether there is a device, and its notifications. Tickets count from 1.
     device: Cell<bool>,
     told: RefCell<Vec<(Root, Secondary)>>,
@@ -82,6 +84,10 @@ unsafe impl Kernel<1> for &Recorder {
             act();
         }
         self.now.get()
+    }
+    fn unloaded(&self, root: Root) {
+        assert!(self.masked.get(), "said with interrupts off");
+        self.unloaded.borrow_mut().push((self.cpu.get(), root));
     }
     fn stuck(&self, report: Stuck) {
         self.reported.borrow_mut().push(report.target);

@@ -200,3 +200,25 @@ fn online_cpus_are_those_that_did_not_go() {
     engine.cpu_online();
     assert_eq!(online(), [0, 1, 2, 3]);
 }
+
+#[test]
+fn a_kernel_hears_of_each_space_that_was_unloaded_while_it_still_exists() {
+    for design in [Policy::IPI, Policy::ADAPTIVE, Policy::ARM_BROADCAST] {
+        let (kernel, engine) = leaked(2, design, true);
+        let (one, other) = (space(engine, 1), space(engine, 2));
+        run(kernel, engine, 0, one);
+        run(kernel, engine, 0, other);
+        assert_eq!(*kernel.unloaded.borrow(), [], "another space was loaded instead");
+        engine.switch_to_kernel();
+        assert_eq!(kernel.unloaded.take(), [(0, other.root())]);
+        // Lazily loaded, and asked about by another CPU.
+        run(kernel, engine, 1, one);
+        kernel.cpu.set(1);
+        engine.enter_lazy();
+        let _ = engine.retire(one);
+        assert_eq!(kernel.unloaded.take(), [(1, one.root())]);
+        run(kernel, engine, 1, other);
+        engine.cpu_offline();
+        assert_eq!(kernel.unloaded.take(), [(1, other.root())]);
+    }
+}
