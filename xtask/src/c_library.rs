@@ -33,6 +33,9 @@ const BUILDS: [(&str, &str, u64); 3] = [("ipi", "s", 30 << 10), ("ipi", "3", 44 
 /// The one undefined name: the kernel supplies it.
 const SUPPLIED: &str = "shootdown_panic";
 
+/// Relocations of x86-64 that need a global offset table: R_X86_64_GOTPCREL, GOTPCRELX and REX_GOTPCRELX.
+const GOT: [u32; 3] = [9, 41, 42];
+
 /// Builds, checks and prints a table.
 ///
 /// # Errors
@@ -69,6 +72,10 @@ pub fn run(end: Instant) -> Result<(), String> {
         column.set_cell_alignment(CellAlignment::Right);
     }
     println!("The library for kernels in C as one object, with all its calls\n{table}");
+    let linux = ["SHOOTDOWN_DESIGN=ipi".to_string(), "SHOOTDOWN_NO_GOT=1".to_string()];
+    if Object::read(&build("x86_64", &linux, end)?)?.uses_got {
+        wrong.push("x86_64, SHOOTDOWN_NO_GOT: it needs a global offset table".into());
+    }
     wrong.extend(installed(end)?);
     if wrong.is_empty() {
         Ok(())
@@ -172,6 +179,7 @@ struct Object {
     undefined: BTreeSet<String>,
     /// Names of local symbols, compiler routines included.
     local: BTreeSet<String>,
+    uses_got: bool,
 }
 
 impl Object {
@@ -192,6 +200,7 @@ impl Object {
             defined: BTreeSet::new(),
             undefined: BTreeSet::new(),
             local: BTreeSet::new(),
+            uses_got: false,
         };
         for header in headers.iter() {
             let flags = header.sh_flags;
@@ -204,6 +213,10 @@ impl Object {
                 let name = names.get(header.sh_name as usize).map_err(wrong)?;
                 object.sections.insert(format!("{kind} {name}"));
                 object.code += if kind == "x" { header.sh_size } else { 0 };
+            }
+            if header.sh_type == elf::abi::SHT_RELA {
+                let mut relocations = file.section_data_as_relas(&header).map_err(wrong)?;
+                object.uses_got |= relocations.any(|relocation| GOT.contains(&relocation.r_type));
             }
         }
         let (symbols, names) = file.symbol_table().map_err(wrong)?.ok_or("no symbols")?;
@@ -275,6 +288,7 @@ mod tests {
             defined: calls.clone(),
             undefined: set(&[SUPPLIED]),
             local: set(&["memcpy"]),
+            uses_got: false,
         };
         assert_eq!(good().problems(&calls), Vec::<String>::new());
         let bad = [

@@ -127,6 +127,10 @@ impl Need {
             let install = vec!["toolchain", "install", OLDEST, "--profile", "minimal"];
             all.push((install, "without rustup the oldest Rust is not checked".into()));
         }
+        if matches!(self, Need::CMachine) && !has_source() {
+            let add = vec!["component", "add", "rust-src"];
+            all.push((add, "or: sudo apt-get install rust-src".into()));
+        }
         all
     }
 
@@ -169,6 +173,14 @@ pub fn bare_target(end: Instant) -> Result<(), String> {
 fn quiet(command: &mut Command) -> bool {
     let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     silent.status().is_ok_and(|status| status.success())
+}
+
+/// Whether the core library's source is there, to build it anew.
+fn has_source() -> bool {
+    let asked = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let Ok(answer) = asked else { return false };
+    let folder = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
+    folder.join("lib/rustlib/src/rust/library/core").exists()
 }
 
 fn is_installed(target: &str) -> bool {

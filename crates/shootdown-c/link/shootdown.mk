@@ -26,6 +26,10 @@ SHOOTDOWN_FEATURES ?= $(if $(filter adaptive,$(SHOOTDOWN_DESIGN)),adaptive)
 # How the compiler optimises: 3 for speed, s for size.
 SHOOTDOWN_OPT ?= 3
 
+# Non-empty: no global offset table and no jump tables, which Linux refuses on x86-64. The core library is built anew for
+# that: `rustup component add rust-src`; and options of the compiler are used that are not stable.
+SHOOTDOWN_NO_GOT ?=
+
 # The Rust target of each architecture. That of RISC-V has the ABI lp64, as kernels do; a kernel that saves floating-point
 # registers in its handlers may choose aarch64-unknown-none or riscv64gc-unknown-none-elf.
 shootdown_target_x86_64 := x86_64-unknown-none
@@ -39,6 +43,8 @@ endif
 # Not position-independent. A kernel that relocates itself gives its own.
 shootdown_flags_x86_64 := -Crelocation-model=static
 SHOOTDOWN_RUSTFLAGS ?= $(shootdown_flags_$(SHOOTDOWN_ARCH))
+shootdown_no_got := $(if $(SHOOTDOWN_NO_GOT),-Zplt=yes -Cjump-tables=no)
+shootdown_core := $(if $(SHOOTDOWN_NO_GOT),-Zbuild-std=core -Zbuild-std-features=compiler-builtins-mem)
 
 # What the kernel uses.
 shootdown_folder := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))/..)
@@ -53,10 +59,11 @@ shootdown_profile := lto="fat" codegen-units=1 panic="abort" debug=false
 .PHONY: shootdown-archive shootdown-install
 shootdown-archive:
 	SHOOTDOWN_DESIGN='$(SHOOTDOWN_DESIGN)' SHOOTDOWN_CPU_WORDS='$(SHOOTDOWN_CPU_WORDS)' \
-	CARGO_PROFILE_RELEASE_OPT_LEVEL=$(SHOOTDOWN_OPT) RUSTFLAGS='$(strip $(SHOOTDOWN_RUSTFLAGS))' \
+	CARGO_PROFILE_RELEASE_OPT_LEVEL=$(SHOOTDOWN_OPT) RUSTFLAGS='$(strip $(SHOOTDOWN_RUSTFLAGS) $(shootdown_no_got))' \
+	$(if $(SHOOTDOWN_NO_GOT),RUSTC_BOOTSTRAP=1) \
 	$(CARGO) rustc --quiet --manifest-path $(shootdown_folder)/Cargo.toml --release --no-default-features \
 	    --features '$(SHOOTDOWN_FEATURES)' --target $(SHOOTDOWN_TARGET) --target-dir $(abspath $(SHOOTDOWN_OUT)) \
-	    --crate-type staticlib $(foreach setting,$(shootdown_profile),--config 'profile.release.$(setting)')
+	    --crate-type staticlib $(shootdown_core) $(foreach setting,$(shootdown_profile),--config 'profile.release.$(setting)')
 
 $(shootdown_archive): shootdown-archive ;
 
