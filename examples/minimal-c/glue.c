@@ -1,12 +1,12 @@
-/* What this kernel writes to use the engine: the whole of it. The library executes the instructions (the feature
- * `instructions`); the machine's part is the number of a CPU and the sending of an interrupt. */
+/* All the code that this kernel needs for the engine. The library executes the instructions (the feature
+ * `instructions`); the machine's part is the number of a CPU and sending an IPI. */
 #include "kernel.h"
 #include "machine.h"
 #include <shootdown.h>
 
 enum {
     CPUS = 2,
-    TAGS = 256, /* tags below this are used, where a tag is the same on all CPUs */
+    TAGS = 256, /* limit of the used tags, if a tag is the same on all CPUs */
 };
 
 static struct shootdown_engine *engine;

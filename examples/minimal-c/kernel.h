@@ -1,4 +1,4 @@
-/* What the parts of this kernel know of each other. */
+/* The interface between the parts of this kernel. */
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,9 +10,9 @@ struct words {
 
 /* glue.c, or without.c in the negative control. */
 void set_up(uint64_t kernel_root, uint64_t root); /* makes the engine; once, on the first CPU */
-void join(void);                                 /* this CPU takes part, and runs the space */
-void flush(uint64_t page);                       /* the page's entry was cleared: nobody reads through it on return */
-void on_ipi(void);                               /* the interrupt has come, and was acknowledged */
+void join(void);                                 /* brings this CPU online, and loads the space */
+void flush(uint64_t page);                       /* the page's entry was cleared: on return no CPU uses the old one */
+void on_ipi(void);                               /* handles the interrupt, after its acknowledgement */
 
 /* main.c */
 _Noreturn void end(const char *text, size_t length);

@@ -6,11 +6,11 @@
 #include "machine.h"
 
 enum {
-    ROUNDS = 200,   /* how often the page is remapped */
-    FREED = 0xDEAD, /* what a frame holds that is free; one that is mapped holds 1 */
+    ROUNDS = 200,   /* remaps of the page */
+    FREED = 0xDEAD, /* content of a free frame; a mapped one holds 1 */
 };
 
-/* The top levels of the kernel alone, and those of the space, level by level. */
+/* The kernel's own top levels, and the tables of the space, level by level. */
 struct words kernel_tables[KERNEL_LEVELS] = {KERNEL_TABLES};
 static struct words space[LEVELS];
 static struct words frames[4];
@@ -24,7 +24,7 @@ static void print(const char *text, size_t length) {
         put(text[index]);
 }
 
-/* Says so, and switches the machine off. */
+/* Prints the last line, and switches the machine off. */
 _Noreturn void end(const char *text, size_t length) {
     print(text, length);
     put('\n');
@@ -75,7 +75,7 @@ _Noreturn void first_cpu(uint64_t cpu) {
     end("", 0);
 }
 
-/* The second CPU: reads. While the page is not there its read faults, and is tried again. */
+/* The second CPU: reads. While the page is unmapped its read faults, and is retried. */
 _Noreturn void second_cpu(uint64_t cpu) {
     take_interrupts(cpu);
     join();
@@ -87,7 +87,7 @@ _Noreturn void second_cpu(uint64_t cpu) {
     }
 }
 
-/* What every interrupt comes to: one only is enabled. */
+/* The handler of all interrupts: only one is enabled. */
 void interrupt(void) {
     acknowledge();
     on_ipi();

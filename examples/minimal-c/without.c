@@ -1,4 +1,4 @@
-/* The negative control: the space is run, and nothing is flushed. */
+/* The negative control: the space is loaded, and nothing is flushed. */
 #include "kernel.h"
 #include "machine.h"
 

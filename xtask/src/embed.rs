@@ -12,7 +12,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::{child, minimal_c, stack, workspace};
 
-/// What a kernel is written in.
+/// The language of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Language {
     Rust,

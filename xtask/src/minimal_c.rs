@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{c_library, child, workspace};
 
-/// Files for the engine, and all of the kernel except what is the machine's: its boot code, its devices.
+/// Files for the engine, and all files of the kernel except boot code and devices.
 const GLUE: &str = "glue.c";
 const REST: &str = "main.c";
 
@@ -26,7 +26,7 @@ pub fn lines() -> Result<(usize, usize), String> {
     Ok((glue, glue + count(REST)?))
 }
 
-/// Lines that are neither empty nor comments. A comment has its lines to itself, or ends its line.
+/// Lines that are neither empty nor comments. A comment is on separate lines, or ends its line.
 fn code_lines(text: &str) -> usize {
     let mut in_comment = false;
     let is_code = |line: &&str| {
@@ -38,7 +38,7 @@ fn code_lines(text: &str) -> usize {
     text.lines().map(str::trim).filter(is_code).count()
 }
 
-/// Builds it by make, with the library or, where `design` is none, without; returns the program.
+/// Builds it by make, with the library, or without if `design` is `None`; returns the program.
 pub fn build(arch: &str, design: Option<&str>, end: Instant) -> Result<PathBuf, String> {
     let out = out(&format!("{arch}-{}", design.unwrap_or("without")))?;
     let prefix = c_library::prefix(arch);

@@ -114,15 +114,15 @@ enum shootdown_what {
 };
 
 /**
- * What the engine did.
+ * The kind of an event.
  */
 enum shootdown_event_kind {
     /**
-     * A flush was served without any other CPU.
+     * A flush needed no other CPU.
      */
     SHOOTDOWN_EVENT_LOCAL_ONLY = 0,
     /**
-     * A flush sent an interrupt to `count` CPUs, and waits for `targets`.
+     * A flush sent IPIs to `count` CPUs, and waits for `targets`.
      */
     SHOOTDOWN_EVENT_INTERRUPTED,
     /**
@@ -138,7 +138,7 @@ enum shootdown_event_kind {
      */
     SHOOTDOWN_EVENT_ANSWERED_FLUSHED,
     /**
-     * It had caught up already.
+     * It had already caught up.
      */
     SHOOTDOWN_EVENT_ANSWERED_CURRENT,
     /**
@@ -158,11 +158,11 @@ enum shootdown_event_kind {
      */
     SHOOTDOWN_EVENT_CAUGHT_UP_WHOLE,
     /**
-     * A space has got a system-wide tag.
+     * A space was given a system-wide tag.
      */
     SHOOTDOWN_EVENT_PROMOTED,
     /**
-     * A space should have got one, and none was free.
+     * A space was due for one, but none was free.
      */
     SHOOTDOWN_EVENT_TAGS_EXHAUSTED,
     /**
@@ -170,7 +170,7 @@ enum shootdown_event_kind {
      */
     SHOOTDOWN_EVENT_ROLL_OVER,
     /**
-     * A space is found active on `targets` CPUs, and worth a system-wide tag.
+     * A space is active on `targets` CPUs, and qualifies for a system-wide tag.
      */
     SHOOTDOWN_EVENT_PROMOTING,
     /**
@@ -190,15 +190,15 @@ enum shootdown_event_kind {
      */
     SHOOTDOWN_EVENT_CALIBRATED,
     /**
-     * A request that concerns `targets` other CPUs chose its way by cost.
+     * A request for `targets` other CPUs chose IPIs or broadcast by cost.
      */
     SHOOTDOWN_EVENT_CHOSE,
     /**
-     * A request was timed: it concerned `targets` other CPUs, should have taken `before` ns, and took `after`.
+     * A request for `targets` other CPUs was timed: `before` ns were predicted, `after` ns measured.
      */
     SHOOTDOWN_EVENT_MEASURED,
     /**
-     * The number of other CPUs from which on requests are broadcast has moved from `before` to `after`.
+     * The least number of other CPUs for a broadcast changed from `before` to `after`.
      */
     SHOOTDOWN_EVENT_THRESHOLD_MOVED,
 };
@@ -220,8 +220,8 @@ enum shootdown_status {
      */
     SHOOTDOWN_BAD_CPUS,
     /**
-     * A required hook is null; or the machine broadcasts, and broadcast or broadcast_sync is; or pin or
-     * unpin is, and the kernel does not say that it is not preemptible.
+     * A required hook is null; or broadcast or broadcast_sync, and the machine broadcasts; or pin or unpin, and the
+     * settings do not say that the kernel is not preemptible.
      */
     SHOOTDOWN_MISSING_HOOK,
     /**
@@ -361,11 +361,11 @@ struct shootdown_range {
 };
 
 /**
- * One event. Fields that the kind does not name are 0.
+ * An event. Fields that its kind does not name are 0.
  */
 struct shootdown_event {
     /**
-     * What it was.
+     * Its kind.
      */
     enum shootdown_event_kind kind;
     /**
@@ -409,12 +409,13 @@ struct shootdown_stuck {
 };
 
 /**
- * What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock,
- * or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel is not
- * preemptible. The others may be null.
+ * The kernel's hooks for the engine. Each receives the context pointer of the settings. None may allocate, take a
+ * lock, or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel
+ * is not preemptible. The others may be null.
  *
- * A library with the feature `instructions` executes them itself, on kernels. It uses none of interrupts_off,
- * interrupts_restore, interrupts_are_off, invalidate, load_root, local_sync, broadcast and broadcast_sync.
+ * In a kernel, a library with the feature `instructions` executes the instructions itself. It does not use
+ * interrupts_off, interrupts_restore, interrupts_are_off, invalidate, load_root, local_sync, broadcast and
+ * broadcast_sync.
  */
 struct shootdown_hooks {
     /**
@@ -494,13 +495,13 @@ struct shootdown_hooks {
      */
     void (*secondary_sync)(void *kernel, uint64_t ticket);
     /**
-     * This CPU has left the space with that top table, and the kernel's is loaded: because another CPU asked for it
-     * while the space was loaded lazily, because the space ends, or by shootdown_switch_to_kernel or
-     * shootdown_cpu_offline. Not where another space is loaded instead. The space still exists. Interrupts are off.
+     * This CPU has left the space with that root, and the kernel's root is loaded. The cause is a request while the
+     * space was loaded in lazy TLB mode, the end of the space, shootdown_switch_to_kernel or shootdown_cpu_offline.
+     * Not called if another space is loaded instead. The space still exists. Interrupts are off.
      */
     void (*unloaded)(void *kernel, uint64_t root);
     /**
-     * Statistics: what the engine did. In any context that the engine is called in; must be cheap.
+     * Receives the engine's events, for statistics. In any context in which the engine is called; must be cheap.
      */
     void (*event)(void *kernel, const struct shootdown_event *event);
     /**
@@ -510,7 +511,7 @@ struct shootdown_hooks {
 };
 
 /**
- * The machine, the design and the hooks. Zero what is not used.
+ * The machine, the design and the hooks. Set unused fields to zero.
  */
 struct shootdown_settings {
     /**
@@ -531,8 +532,8 @@ struct shootdown_settings {
      */
     const struct shootdown_policy *policy;
     /**
-     * The machine; null for x86 with PCIDs, not split, or for the one that a library with the feature `instructions`
-     * finds.
+     * The machine. Null for x86 with PCIDs, not split; with the feature `instructions`, for the machine that the
+     * library detects.
      */
     const struct shootdown_machine *machine;
     /**
@@ -646,11 +647,11 @@ extern "C" {
 bool shootdown_design(const char *name, struct shootdown_policy *policy, struct shootdown_machine *machine);
 
 /**
- * Writes the machine that this CPU is part of, for the kernel to change and to give in the settings. False in a library
- * without the feature `instructions`. On a CPU that has loaded the kernel's top table.
+ * Writes the features of the present machine, for the kernel to change and to pass in the settings. False in a library
+ * without the feature `instructions`. On a CPU with the kernel's root loaded.
  *
  * # Safety
- * The pointer is valid; kernel_root is the top table that maps the kernel only.
+ * The pointer is valid; kernel_root is the root that maps only the kernel.
  */
 bool shootdown_machine_found(uint64_t kernel_root, struct shootdown_machine *machine);
 
@@ -714,7 +715,7 @@ struct shootdown_space *shootdown_space_init(const struct shootdown_engine *engi
 
 /**
  * Writes the CPUs that may hold entries of the space to the SHOOTDOWN_CPU_WORDS words at cpus (CPU n is bit n % 64 of
- * word n / 64), as they were at some moment. CPUs that have left may be among them for a while. Any context.
+ * word n / 64). The set may be outdated, and may still contain CPUs that have left. Any context.
  *
  * # Safety
  * The space was made by shootdown_space_init and lives; cpus is valid memory.
@@ -731,9 +732,9 @@ void shootdown_space_cpus(const struct shootdown_space *space, uint64_t *cpus);
 void shootdown_retire(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may
- * change. Interrupts off, and on soon after. A library with the feature `instructions` switches on what it uses of the
- * processor (x86: PCIDs, global pages).
+ * Brings this CPU online, with the kernel's root loaded. Call it before the CPU loads a space, or uses kernel mappings
+ * that may change. Interrupts off, and on soon after. A library with the feature `instructions` enables the processor
+ * features that it uses (x86: PCIDs, global pages).
  *
  * # Safety
  * The pointers were made by this library's init functions, and their objects still live.
@@ -925,17 +926,16 @@ void shootdown_flush_kernel(const struct shootdown_engine *engine, struct shootd
  * Flushes everything on every CPU: entries of user and kernel pages under every tag. Context: as shootdown_flush.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_flush_all(const struct shootdown_engine *engine);
 
 /**
- * Flushes everything on this CPU alone, under every tag: for changes of kernel mappings that no other CPU uses. With PTI
- * or PCIDs a page invalidation would leave entries under tags that are not loaded. Any context with a CPU that cannot
- * change.
+ * Flushes everything on this CPU only, under every tag: for changes of kernel mappings that no other CPU uses. With
+ * PTI or PCIDs a page invalidation would leave entries under other tags. Any context with a CPU that cannot change.
  *
  * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
+ * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_flush_this_cpu(const struct shootdown_engine *engine);
 
@@ -1008,11 +1008,11 @@ void shootdown_gather_finish(struct shootdown_gather *gather);
 void shootdown_batch_begin(const struct shootdown_engine *engine, struct shootdown_batch *batch);
 
 /**
- * As shootdown_batch_add, and begins the batch where it has not begun: the memory of a batch that begins so is zero at
- * first. For kernels whose batches begin at the first unmap.
+ * As shootdown_batch_add, and begins the batch if necessary: the memory of such a batch must be zero at first. For
+ * kernels whose batches begin at the first unmap.
  *
  * # Safety
- * The batch is zero, or was finished, or was begun with this engine.
+ * The batch is zero, finished, or begun with this engine.
  */
 void shootdown_batch_begin_or_add(const struct shootdown_engine *engine,
                                   struct shootdown_batch *batch,
@@ -1023,7 +1023,7 @@ void shootdown_batch_begin_or_add(const struct shootdown_engine *engine,
  * Whether the batch was begun and is not finished.
  *
  * # Safety
- * The batch is zero, or was begun once.
+ * The batch is zero, or was begun.
  */
 bool shootdown_batch_is_begun(const struct shootdown_batch *batch);
 
@@ -1043,7 +1043,7 @@ void shootdown_batch_add(struct shootdown_batch *batch,
  * has not begun. Context: as shootdown_flush.
  *
  * # Safety
- * The batch is zero, or was begun once.
+ * The batch is zero, or was begun.
  */
 void shootdown_batch_finish(struct shootdown_batch *batch);
 

@@ -13,7 +13,7 @@ type CBatch = Batch<'static, 'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 /// Words of a batch.
 pub const SHOOTDOWN_BATCH_WORDS: usize = 57 + SHOOTDOWN_CPU_WORDS;
 
-/// The word that is 1 from the beginning of a batch to its end, and then 0.
+/// Index of the word that is 1 from the beginning of a batch to its end, and then 0.
 const BEGUN: usize = SHOOTDOWN_BATCH_WORDS - 1;
 
 /// Flushes of several spaces with one wait.
@@ -35,11 +35,11 @@ pub unsafe extern "C" fn shootdown_batch_begin(engine: *const shootdown_engine, 
     }
 }
 
-/// As shootdown_batch_add, and begins the batch where it has not begun: the memory of a batch that begins so is zero at
-/// first. For kernels whose batches begin at the first unmap.
+/// As shootdown_batch_add, and begins the batch if necessary: the memory of such a batch must be zero at first. For
+/// kernels whose batches begin at the first unmap.
 ///
 /// # Safety
-/// The batch is zero, or was finished, or was begun with this engine.
+/// The batch is zero, finished, or begun with this engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_batch_begin_or_add(
     engine: *const shootdown_engine,
@@ -59,10 +59,10 @@ pub unsafe extern "C" fn shootdown_batch_begin_or_add(
 /// Whether the batch was begun and is not finished.
 ///
 /// # Safety
-/// The batch is zero, or was begun once.
+/// The batch is zero, or was begun.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_batch_is_begun(batch: *const shootdown_batch) -> bool {
-    // SAFETY: the caller's; the word is written from the beginning on.
+    // SAFETY: the caller's; the word is written when the batch begins.
     unsafe { (*batch).opaque[BEGUN].assume_init() == 1 }
 }
 
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn shootdown_batch_add(
 /// has not begun. Context: as shootdown_flush.
 ///
 /// # Safety
-/// The batch is zero, or was begun once.
+/// The batch is zero, or was begun.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_batch_finish(batch: *mut shootdown_batch) {
     // SAFETY: the caller's.

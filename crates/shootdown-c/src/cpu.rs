@@ -3,9 +3,9 @@
 use crate::engine::{engine_of, shootdown_engine};
 use crate::space::{shootdown_space, space_of};
 
-/// This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may
-/// change. Interrupts off, and on soon after. A library with the feature `instructions` switches on what it uses of the
-/// processor (x86: PCIDs, global pages).
+/// Brings this CPU online, with the kernel's root loaded. Call it before the CPU loads a space, or uses kernel mappings
+/// that may change. Interrupts off, and on soon after. A library with the feature `instructions` enables the processor
+/// features that it uses (x86: PCIDs, global pages).
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and their objects still live.

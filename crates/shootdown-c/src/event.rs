@@ -1,4 +1,4 @@
-//! Events of the engine as C has them.
+//! Events of the engine, in C's form.
 
 use crate::hooks::{shootdown_event, shootdown_event_kind};
 use shootdown::{Answer, Event};

@@ -1,10 +1,10 @@
-//! Instructions, executed by the library.
+//! Instructions that the library executes.
 
 use crate::settings::{shootdown_settings, shootdown_status};
 use shootdown::{Broadcast, BroadcastLimits, Local, Machine, Root, Tag};
 use shootdown_cpu::Processor;
 
-/// The processor; the kernel's hooks of these names are not looked at.
+/// The processor. The kernel's hooks of these names are not used.
 pub struct Instructions(Processor);
 
 impl Instructions {
@@ -12,14 +12,14 @@ impl Instructions {
         Ok(Instructions(Processor::discover(Root(settings.kernel_root))))
     }
 
-    /// The machine where the kernel describes none.
+    /// The machine, if the kernel does not describe one.
     pub fn machine(kernel_root: Root) -> Option<Machine> {
         Some(Processor::discover(kernel_root).machine())
     }
 
-    /// Before this CPU takes part.
+    /// Called before this CPU goes online.
     pub fn enable(&self) {
-        // SAFETY: the caller of `shootdown_cpu_online` promises that the kernel's top table is loaded.
+        // SAFETY: the caller of `shootdown_cpu_online` promises that the kernel's root is loaded.
         unsafe { self.0.enable() }
     }
 
@@ -50,7 +50,7 @@ impl Instructions {
 
     #[inline]
     pub fn load_root(&self, root: Root, tag: Tag, keep: bool) {
-        // SAFETY: interrupts are off, and the header asks for top tables that map the kernel alike.
+        // SAFETY: interrupts are off, and the header requires roots with the same kernel mappings.
         unsafe { self.0.load_root(root, tag, keep) }
     }
 
@@ -65,7 +65,7 @@ impl Instructions {
     }
 
     pub fn broadcast(&self, what: Broadcast) {
-        // Nothing has been flushed, and nobody here can.
+        // Nothing was flushed, and there is no fallback here.
         assert!(self.0.broadcast(what).is_ok(), "the firmware has refused a broadcast");
     }
 

@@ -144,19 +144,18 @@ pub unsafe extern "C" fn shootdown_flush_kernel(engine: *const shootdown_engine,
 /// Flushes everything on every CPU: entries of user and kernel pages under every tag. Context: as shootdown_flush.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_flush_all(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
     unsafe { drop(engine_of(engine).flush_all()) }
 }
 
-/// Flushes everything on this CPU alone, under every tag: for changes of kernel mappings that no other CPU uses. With PTI
-/// or PCIDs a page invalidation would leave entries under tags that are not loaded. Any context with a CPU that cannot
-/// change.
+/// Flushes everything on this CPU only, under every tag: for changes of kernel mappings that no other CPU uses. With
+/// PTI or PCIDs a page invalidation would leave entries under other tags. Any context with a CPU that cannot change.
 ///
 /// # Safety
-/// The pointers were made by this library's init functions, and what they point to still lives.
+/// The pointers were made by this library's init functions, and their objects still live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_flush_this_cpu(engine: *const shootdown_engine) {
     // SAFETY: the caller's.

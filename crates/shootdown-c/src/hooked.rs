@@ -1,11 +1,11 @@
-//! Instructions, executed by hooks of the kernel.
+//! Instructions that the kernel's hooks execute.
 
 use crate::hooks::{shootdown_invalidation, shootdown_what};
 use crate::settings::{shootdown_settings, shootdown_status};
 use core::ffi::c_void;
 use shootdown::{Broadcast, BroadcastLimits, Local, Machine, Root, Stride, Tag};
 
-/// The hooks that execute instructions, the required ones known to be there.
+/// The hooks that execute instructions. The required ones were checked.
 pub struct Instructions {
     kernel: *mut c_void,
     limits: Option<BroadcastLimits>,
@@ -20,8 +20,8 @@ pub struct Instructions {
     broadcast_sync: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
-// SAFETY, of all calls below: whoever made the engine promised that the hooks are functions that do what the header
-// says, with that pointer, on every CPU.
+// SAFETY, of all calls below: the caller of the init function promised that the hooks are functions that satisfy the
+// header's contracts, with that pointer, on every CPU.
 impl Instructions {
     pub fn new(settings: &shootdown_settings) -> Result<Instructions, shootdown_status> {
         let given = settings.hooks;
@@ -48,12 +48,12 @@ impl Instructions {
         })
     }
 
-    /// The machine where the kernel describes none.
+    /// The machine, if the kernel does not describe one.
     pub fn machine(_kernel_root: Root) -> Option<Machine> {
         None
     }
 
-    /// Before this CPU takes part: the kernel's business.
+    /// Called before this CPU goes online: the kernel enables its own features.
     pub fn enable(&self) {}
 
     #[inline]

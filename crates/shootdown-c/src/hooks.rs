@@ -53,13 +53,13 @@ pub struct shootdown_stuck {
     pub generation: u64,
 }
 
-/// What the engine did.
+/// The kind of an event.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum shootdown_event_kind {
-    /// A flush was served without any other CPU.
+    /// A flush needed no other CPU.
     SHOOTDOWN_EVENT_LOCAL_ONLY = 0,
-    /// A flush sent an interrupt to `count` CPUs, and waits for `targets`.
+    /// A flush sent IPIs to `count` CPUs, and waits for `targets`.
     SHOOTDOWN_EVENT_INTERRUPTED,
     /// A flush was broadcast, in `count` instructions.
     SHOOTDOWN_EVENT_BROADCAST,
@@ -67,7 +67,7 @@ pub enum shootdown_event_kind {
     SHOOTDOWN_EVENT_DEFERRED,
     /// This CPU has answered a request: it invalidated.
     SHOOTDOWN_EVENT_ANSWERED_FLUSHED,
-    /// It had caught up already.
+    /// It had already caught up.
     SHOOTDOWN_EVENT_ANSWERED_CURRENT,
     /// It has unloaded the space.
     SHOOTDOWN_EVENT_ANSWERED_UNLOADED,
@@ -77,13 +77,13 @@ pub enum shootdown_event_kind {
     SHOOTDOWN_EVENT_CAUGHT_UP_PARTLY,
     /// This CPU has caught up by flushing a whole tag.
     SHOOTDOWN_EVENT_CAUGHT_UP_WHOLE,
-    /// A space has got a system-wide tag.
+    /// A space was given a system-wide tag.
     SHOOTDOWN_EVENT_PROMOTED,
-    /// A space should have got one, and none was free.
+    /// A space was due for one, but none was free.
     SHOOTDOWN_EVENT_TAGS_EXHAUSTED,
     /// System-wide tags rolled over.
     SHOOTDOWN_EVENT_ROLL_OVER,
-    /// A space is found active on `targets` CPUs, and worth a system-wide tag.
+    /// A space is active on `targets` CPUs, and qualifies for a system-wide tag.
     SHOOTDOWN_EVENT_PROMOTING,
     /// A space, active on `targets` CPUs, begins to give up its system-wide tag.
     SHOOTDOWN_EVENT_DEMOTING,
@@ -93,19 +93,19 @@ pub enum shootdown_event_kind {
     SHOOTDOWN_EVENT_WALKS_CHANGED,
     /// Costs were measured.
     SHOOTDOWN_EVENT_CALIBRATED,
-    /// A request that concerns `targets` other CPUs chose its way by cost.
+    /// A request for `targets` other CPUs chose IPIs or broadcast by cost.
     SHOOTDOWN_EVENT_CHOSE,
-    /// A request was timed: it concerned `targets` other CPUs, should have taken `before` ns, and took `after`.
+    /// A request for `targets` other CPUs was timed: `before` ns were predicted, `after` ns measured.
     SHOOTDOWN_EVENT_MEASURED,
-    /// The number of other CPUs from which on requests are broadcast has moved from `before` to `after`.
+    /// The least number of other CPUs for a broadcast changed from `before` to `after`.
     SHOOTDOWN_EVENT_THRESHOLD_MOVED,
 }
 
-/// One event. Fields that the kind does not name are 0.
+/// An event. Fields that its kind does not name are 0.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct shootdown_event {
-    /// What it was.
+    /// Its kind.
     pub kind: shootdown_event_kind,
     /// CPUs concerned.
     pub targets: u32,
@@ -117,12 +117,13 @@ pub struct shootdown_event {
     pub after: u64,
 }
 
-/// What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock,
-/// or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel is not
-/// preemptible. The others may be null.
+/// The kernel's hooks for the engine. Each receives the context pointer of the settings. None may allocate, take a
+/// lock, or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel
+/// is not preemptible. The others may be null.
 ///
-/// A library with the feature `instructions` executes them itself, on kernels. It uses none of interrupts_off,
-/// interrupts_restore, interrupts_are_off, invalidate, load_root, local_sync, broadcast and broadcast_sync.
+/// In a kernel, a library with the feature `instructions` executes the instructions itself. It does not use
+/// interrupts_off, interrupts_restore, interrupts_are_off, invalidate, load_root, local_sync, broadcast and
+/// broadcast_sync.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct shootdown_hooks {
@@ -170,11 +171,11 @@ pub struct shootdown_hooks {
     pub secondary: Option<unsafe extern "C" fn(kernel: *mut c_void, root: u64, range: *const shootdown_range) -> u64>,
     /// Waits until all flushes up to that ticket are carried out. It must not depend on another CPU.
     pub secondary_sync: Option<unsafe extern "C" fn(kernel: *mut c_void, ticket: u64)>,
-    /// This CPU has left the space with that top table, and the kernel's is loaded: because another CPU asked for it
-    /// while the space was loaded lazily, because the space ends, or by shootdown_switch_to_kernel or
-    /// shootdown_cpu_offline. Not where another space is loaded instead. The space still exists. Interrupts are off.
+    /// This CPU has left the space with that root, and the kernel's root is loaded. The cause is a request while the
+    /// space was loaded in lazy TLB mode, the end of the space, shootdown_switch_to_kernel or shootdown_cpu_offline.
+    /// Not called if another space is loaded instead. The space still exists. Interrupts are off.
     pub unloaded: Option<unsafe extern "C" fn(kernel: *mut c_void, root: u64)>,
-    /// Statistics: what the engine did. In any context that the engine is called in; must be cheap.
+    /// Receives the engine's events, for statistics. In any context in which the engine is called; must be cheap.
     pub event: Option<unsafe extern "C" fn(kernel: *mut c_void, event: *const shootdown_event)>,
     /// A CPU has not answered for a long time. Log it.
     pub stuck: Option<unsafe extern "C" fn(kernel: *mut c_void, report: *const shootdown_stuck)>,

@@ -50,13 +50,13 @@ impl Hooks {
         })
     }
 
-    /// Before this CPU takes part.
+    /// Called before this CPU goes online.
     pub fn enable(&self) {
         self.instructions.enable();
     }
 }
 
-/// A set of CPUs as C has it.
+/// A set of CPUs in C's form.
 pub fn words_of(cpus: &CpuMask<SHOOTDOWN_CPU_WORDS>) -> [u64; SHOOTDOWN_CPU_WORDS] {
     let mut words = [0; SHOOTDOWN_CPU_WORDS];
     cpus.iter().for_each(|cpu| words[cpu / 64] |= 1 << (cpu % 64));
@@ -65,7 +65,7 @@ pub fn words_of(cpus: &CpuMask<SHOOTDOWN_CPU_WORDS>) -> [u64; SHOOTDOWN_CPU_WORD
 
 // SAFETY, of all calls below: the caller of the init function promised that the hooks are functions that satisfy the
 // header's contracts, with that pointer, on every CPU.
-// SAFETY: what each hook does is the promise of whoever called `shootdown_init`.
+// SAFETY: the caller of the init function promised the contract of each hook.
 unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     const POLICY: Option<Policy> = match FIXED {
         Some((_, design)) => Some(design.policy),

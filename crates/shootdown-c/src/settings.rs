@@ -17,8 +17,8 @@ pub enum shootdown_status {
     SHOOTDOWN_UNKNOWN_DESIGN,
     /// No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS; or cpu_words differs from the library's.
     SHOOTDOWN_BAD_CPUS,
-    /// A required hook is null; or the machine broadcasts, and broadcast or broadcast_sync is; or pin or
-    /// unpin is, and the kernel does not say that it is not preemptible.
+    /// A required hook is null; or broadcast or broadcast_sync, and the machine broadcasts; or pin or unpin, and the
+    /// settings do not say that the kernel is not preemptible.
     SHOOTDOWN_MISSING_HOOK,
     /// A null pointer, or memory that is too small or not aligned.
     SHOOTDOWN_BAD_MEMORY,
@@ -167,11 +167,11 @@ pub unsafe extern "C" fn shootdown_design(
     true
 }
 
-/// Writes the machine that this CPU is part of, for the kernel to change and to give in the settings. False in a library
-/// without the feature `instructions`. On a CPU that has loaded the kernel's top table.
+/// Writes the features of the present machine, for the kernel to change and to pass in the settings. False in a library
+/// without the feature `instructions`. On a CPU with the kernel's root loaded.
 ///
 /// # Safety
-/// The pointer is valid; kernel_root is the top table that maps the kernel only.
+/// The pointer is valid; kernel_root is the root that maps only the kernel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_machine_found(kernel_root: u64, machine: *mut shootdown_machine) -> bool {
     let Some(found) = Instructions::machine(Root(kernel_root)) else {
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn shootdown_machine_found(kernel_root: u64, machine: *mut
     true
 }
 
-/// The machine, the design and the hooks. Zero what is not used.
+/// The machine, the design and the hooks. Set unused fields to zero.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct shootdown_settings {
@@ -195,8 +195,8 @@ pub struct shootdown_settings {
     pub design: *const c_char,
     /// The changes to its policy; null for none. Only shootdown_engine_init reads it, and the machine.
     pub policy: *const shootdown_policy,
-    /// The machine; null for x86 with PCIDs, not split, or for the one that a library with the feature `instructions`
-    /// finds.
+    /// The machine. Null for x86 with PCIDs, not split; with the feature `instructions`, for the machine that the
+    /// library detects.
     pub machine: *const shootdown_machine,
     /// SHOOTDOWN_CPU_WORDS, so that a header that differs from the library is detected.
     pub cpu_words: u32,

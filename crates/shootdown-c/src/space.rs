@@ -45,7 +45,7 @@ pub(crate) unsafe fn space_of<'a>(space: *const shootdown_space) -> &'a CSpace {
 }
 
 /// Writes the CPUs that may hold entries of the space to the SHOOTDOWN_CPU_WORDS words at cpus (CPU n is bit n % 64 of
-/// word n / 64), as they were at some moment. CPUs that have left may be among them for a while. Any context.
+/// word n / 64). The set may be outdated, and may still contain CPUs that have left. Any context.
 ///
 /// # Safety
 /// The space was made by shootdown_space_init and lives; cpus is valid memory.

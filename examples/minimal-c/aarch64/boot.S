@@ -13,12 +13,12 @@ start_second:
     ldr x0, =stacks + 0x20000
     ldr x20, =second_cpu
 1:  mov sp, x0
-    ldr x0, =0x04FF                      // MAIR: 0 is memory, written back; 1 is devices
+    ldr x0, =0x04FF                      // MAIR: 0 is write-back memory; 1 is devices
     msr mair_el1, x0
-    ldr x0, =0x200803519                 // TCR: 39 bits, 4 KiB, written back, shared, 40 bits of physical address; no TTBR1
+    ldr x0, =0x200803519                 // TCR: 39 bits, 4 KiB, write-back, shared, 40 bits of physical address; no TTBR1
     mrs x1, id_aa64mmfr0_el1
     ubfx x1, x1, #5, #1
-    orr x0, x0, x1, lsl #36              // AS: ASIDs of 16 bits where there are
+    orr x0, x0, x1, lsl #36              // AS: 16-bit ASIDs if supported
     msr tcr_el1, x0
     ldr x0, =kernel_tables
     msr ttbr0_el1, x0
@@ -45,7 +45,7 @@ take_interrupts:
     str w2, [x1]
     ldr x1, =0x080A0000                  // this CPU's redistributor
     add x1, x1, x0, lsl #17
-    str wzr, [x1, #0x14]                 // GICR_WAKER: no more asleep
+    str wzr, [x1, #0x14]                 // GICR_WAKER: awake
 3:  ldr w2, [x1, #0x14]
     tbnz w2, #2, 3b
     add x1, x1, #0x10000
@@ -68,7 +68,7 @@ take_interrupts:
 vectors:
     .balign 0x200                        // 0x200: exceptions of this level, on its own stack
     .skip 0x200
-    yield                                // a page that is not there just now: the others have a turn, then again
+    yield                                // an unmapped page: yield to the other CPU, then retry
     eret
     .balign 0x80                         // 0x280: interrupts
     stp x29, x30, [sp, #-176]!

@@ -1,10 +1,10 @@
 /* QEMU's virt board. */
 enum { KERNEL_LEVELS = 1, LEVELS = 3, TOP_INDEX = 2, IPI = 1 };
 
-/* The page that is remapped. Beyond what is mapped where it is: devices from 0, memory from 1 GiB. */
+/* The remapped page. Above the identity mapping: devices from 0, memory from 1 GiB. */
 #define PAGE (2UL << 30)
 
-/* Blocks of 1 GiB mapped where they are, without ASID: devices (attribute 1, never executed) and memory (attribute 0,
+/* Identity-mapped blocks of 1 GiB, without ASID: devices (attribute 1, never executed) and memory (attribute 0,
  * inner-shareable). */
 #define KERNEL_TABLES {{3UL << 53 | 1 << 10 | 1 << 2 | 1, 1UL << 30 | 1 << 10 | 3 << 8 | 1}}
 
@@ -19,17 +19,17 @@ static inline void load_root_bare(uint64_t root) {
     __asm__ volatile("msr ttbr0_el1, %0; isb" ::"r"(root) : "memory");
 }
 
-/* The first interrupt that waits, and its end. */
+/* The first pending interrupt, and its end. */
 static inline void acknowledge(void) {
     uint64_t number;
     __asm__ volatile("mrs %0, S3_0_C12_C12_0; msr S3_0_C12_C12_1, %0" : "=&r"(number)::"memory");
 }
 
-/* boot.S: this CPU's part of the GICv3 is switched on, and interrupts unmasked; where the second CPU begins. */
+/* boot.S: enables this CPU's part of the GICv3, and unmasks interrupts; the entry of the second CPU. */
 void take_interrupts(uint64_t cpu);
 void start_second(void);
 
-/* A call of the firmware, which QEMU plays. */
+/* A firmware call, which QEMU handles. */
 static inline void psci(uint64_t function, uint64_t cpu, uint64_t entry) {
     register uint64_t x0 __asm__("x0") = function;
     register uint64_t x1 __asm__("x1") = cpu;
@@ -48,7 +48,7 @@ static inline void put(char letter) { *(volatile char *)0x09000000 = letter; }
 static inline uint32_t this_cpu(void) {
     uint64_t affinity;
     __asm__ volatile("mrs %0, mpidr_el1" : "=r"(affinity));
-    return affinity & 0xFF; /* the board counts its first CPUs in Aff0 */
+    return affinity & 0xFF; /* the board numbers its first CPUs in Aff0 */
 }
 static inline void send_interrupts(uint64_t cpus) {
     __asm__ volatile("dsb ishst; msr S3_0_C12_C11_5, %0; isb" ::"r"(cpus | (uint64_t)IPI << 24) : "memory");

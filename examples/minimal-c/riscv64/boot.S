@@ -9,7 +9,7 @@ start:
     .global start_second
 start_second:
     la t1, second_cpu
-1:  mv tp, a0                            // kept: the hart's number
+1:  mv tp, a0                            // the hart's number, kept
     addi t0, a0, 1
     slli t0, t0, 16
     la sp, stacks
@@ -28,7 +28,7 @@ start_second:
     csrsi sstatus, 2
     jr t1
 
-    // An interrupt in a millisecond: an emulator that runs the harts in turn changes to another at interrupts.
+    // A timer interrupt in a millisecond: an emulator that runs the harts in turn switches at interrupts.
 tick:
     rdtime a0
     li a1, 10000
@@ -44,7 +44,7 @@ trap:
     csrw sscratch, t0
     csrr t0, scause
     bltz t0, 2f
-    sfence.vma                           // a page that is not there just now: processors may remember that
+    sfence.vma                           // an unmapped page: processors may cache that
     .4byte 0x0100000F                    // PAUSE
     csrr t0, sscratch
     sret

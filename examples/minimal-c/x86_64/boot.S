@@ -15,11 +15,11 @@
 start:
     mov esi, offset real_mode            // for the second CPU
     mov edi, 0x8000
-    mov ecx, 64                          // all of it, and more
+    mov ecx, 64                          // at least all of it
     rep movsb
-    mov eax, offset kernel_tables + 0x1003    // the top table's one entry
+    mov eax, offset kernel_tables + 0x1003    // the root's one entry
     mov [kernel_tables], eax
-    mov eax, offset fault                // gates: 16 bits here, 16 there
+    mov eax, offset fault                // gates: address in two halves of 16 bits
     mov [idt + 14 * 16], ax
     shr eax, 16
     mov [idt + 14 * 16 + 6], ax
@@ -85,7 +85,7 @@ long_mode:
     mov eax, ebp
     call rax
 
-fault:                                   // a page that is not there just now: the others have a turn, then again
+fault:                                   // an unmapped page: yield to the other CPU, then retry
     add rsp, 8
     pause
     iretq

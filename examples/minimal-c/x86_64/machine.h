@@ -1,10 +1,10 @@
 /* A PC. */
 enum { KERNEL_LEVELS = 2, LEVELS = 4, TOP_INDEX = 1, IPI = 0xF0 };
 
-/* The page that is remapped. Beyond what is mapped where it is: memory from 0, devices from 3 GiB. */
+/* The remapped page. Above the identity mapping: memory from 0, devices from 3 GiB. */
 #define PAGE (1UL << 39)
 
-/* Pages of 1 GiB mapped where they are, global: memory, and devices, uncached. boot.S makes the entry above them. */
+/* Identity-mapped pages of 1 GiB, global: memory, and devices, uncached. boot.S makes the entry above them. */
 #define KERNEL_TABLES {{0}}, {{[0] = 0x183, [3] = 3UL << 30 | 0x19B}}
 
 static inline uint64_t table_entry(struct words *table) { return (uint64_t)table | 3; }
@@ -13,7 +13,7 @@ static inline uint64_t page_entry(struct words *frame) { return (uint64_t)frame 
 static inline void relax(void) { __asm__ volatile("pause"); }
 static inline void load_root_bare(uint64_t root) { __asm__ volatile("mov %0, %%cr3" ::"r"(root) : "memory"); }
 
-/* The local APIC of each CPU, where every PC has it. */
+/* The local APIC of each CPU, at its standard address. */
 static inline volatile uint32_t *apic(uint64_t offset) { return (volatile uint32_t *)(0xFEE00000 + offset); }
 static inline void acknowledge(void) { *apic(0xB0) = 0; }
 static inline void apic_command(uint32_t id, uint32_t command) {
