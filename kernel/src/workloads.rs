@@ -23,6 +23,10 @@ use shootdown::Reach;
 const BASE: u64 = 0x0000_1000_0000;
 /// `tlb_flush2`: bytes of each thread's region.
 const REGION: u64 = 1 << 20;
+/// `process_churn`: pages of the process that forks, and of what its child runs.
+const PARENT: u64 = 4;
+/// See [`PARENT`].
+const CHILD: u64 = 8;
 /// Default length of a measurement, in instructions.
 const WINDOW: u64 = 20_000_000;
 
@@ -37,7 +41,7 @@ pub struct Workload {
 }
 
 /// The workloads.
-pub const ALL: [Workload; 3] = [
+pub const ALL: [Workload; 4] = [
     Workload {
         name: "tlb_flush2",
         apart: false,
@@ -52,6 +56,11 @@ pub const ALL: [Workload; 3] = [
         name: "mprotect_all",
         apart: true,
         body: mprotect_all,
+    },
+    Workload {
+        name: "process_churn",
+        apart: true,
+        body: process_churn,
     },
 ];
 
@@ -388,6 +397,37 @@ fn mprotect_all(shared: &Shared, index: usize, cpu: &Cpu) {
         space.protect(BASE, BASE + PAGE, false);
         space.protect(BASE, BASE + PAGE, true);
         write_byte(BASE, 1);
+        add(&cpu.counts.ops, 1);
+    }
+}
+
+/// Each thread forks one small process after the other, on its own CPU: the child writes a page that it shares with its
+/// parent, drops what it has (exec), writes pages of its own, drops some, and ends. The shape of a compile.
+fn process_churn(shared: &Shared, index: usize, cpu: &Cpu) {
+    // SAFETY: the space is freed when every thread has left it.
+    let parent: &'static AddressSpace = unsafe { &*core::ptr::from_ref(shared.space(index)) };
+    parent.map(BASE, BASE + PARENT * PAGE, true);
+    while shared.goes_on() {
+        (0..PARENT).for_each(|page| write_byte(BASE + page * PAGE, 1));
+        let child = Box::into_raw(Box::new(parent.fork().expect("there is memory for a small process")));
+        // SAFETY: freed below, when this CPU has left it; no other has entered it.
+        let running: &'static AddressSpace = unsafe { &*child };
+        running.enter();
+        write_byte(BASE, 2);
+        running.unmap(BASE, BASE + PARENT * PAGE);
+        running.map(BASE, BASE + CHILD * PAGE, true);
+        (0..CHILD).for_each(|page| write_byte(BASE + page * PAGE, 3));
+        running.drop_pages(BASE, BASE + CHILD / 2 * PAGE);
+        let dropped_is_read = read_byte(BASE) != 0;
+        parent.enter();
+        // SAFETY: made by `into_raw` above, and left.
+        unsafe { Box::from_raw(child) }.destroy();
+        let written_by_child = read_byte(BASE) != 1;
+        add(&cpu.counts.checked, 2);
+        add(
+            &cpu.counts.stale,
+            u64::from(dropped_is_read) + u64::from(written_by_child),
+        );
         add(&cpu.counts.ops, 1);
     }
 }

@@ -56,6 +56,8 @@ pub struct Case {
 pub enum Expected {
     /// With success.
     Success,
+    /// The same, and its line of JSON has these words.
+    Says(&'static str),
     /// The output equals that of another run too. On a busy host QEMU's own thread occasionally runs a timer in place
     /// of the thread that runs the CPUs, and a turn then ends elsewhere. So when two runs differ, one of a few more
     /// must equal an earlier one. (On two busy cores one run in five differed, with this kernel and with older ones.)
@@ -104,7 +106,7 @@ fn all(emulator: &Emulator) -> Vec<Case> {
         cpus: 64,
         ..case("boot, 64 CPUs, an NMI each".into(), "workload=hello".into())
     }];
-    for workload in ["tlb_flush2", "madvise_spin", "mprotect_all"] {
+    for workload in ["tlb_flush2", "madvise_spin", "mprotect_all", "process_churn"] {
         for design in ["ipi", "broadcast", "adaptive"] {
             let words = format!("workload={workload} design={design}");
             cases.push(case(format!("{workload}, {design}"), words));
@@ -195,6 +197,16 @@ impl Case {
                 match run.problem() {
                     None => Ok(format!("passed in {:.1} s", run.seconds)),
                     Some(problem) => Err(problem),
+                }
+            }
+            Expected::Says(words) => {
+                let run = self.once(image, &self.words)?;
+                match (run.problem(), run.json()) {
+                    (Some(problem), _) => Err(problem),
+                    (None, Some(line)) if line.contains(words) => {
+                        Ok(format!("passed in {:.1} s: {words}", run.seconds))
+                    }
+                    (None, line) => Err(format!("expected {words} in {}", line.unwrap_or("nothing"))),
                 }
             }
             Expected::Twice => {

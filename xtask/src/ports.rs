@@ -37,6 +37,15 @@ const SEEDS: u8 = 22;
 /// Steps of each CPU: the number that the test step has time for, and one that shows the bugs of x86-64.
 const STEPS: [u32; 2] = [400, 1500];
 
+/// Broadcasts for each small process that runs on one CPU, forked, executed and ended: none, but for a design that
+/// broadcasts always.
+const CHURN: [(&str, &str); 4] = [
+    ("arm-broadcast", "\"broadcasts_per_op\":5.0000"),
+    ("arm-local-first", "\"broadcasts_per_op\":0.0000"),
+    ("adaptive", "\"broadcasts_per_op\":0.0000"),
+    ("arm-ipi", "\"broadcasts_per_op\":0.0000"),
+];
+
 /// Known bugs that show here and not on x86-64, each with a design.
 const MORE: [(Arch, &str, &str); 2] = [
     // QEMU keeps entries over a load of another root under the same ASID.
@@ -209,6 +218,19 @@ fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case)
         }
         let words = format!("workload={workload} design={design} ms=2");
         cases.push(case(format!("{workload}, {design}"), words));
+    }
+    for (design, broadcasts) in CHURN {
+        if arch == Arch::Riscv64 && matches!(design, "arm-broadcast" | "adaptive") {
+            continue;
+        }
+        cases.push(Case {
+            shift: 4,
+            expected: Expected::Says(broadcasts),
+            ..case(
+                format!("process_churn, {design}"),
+                format!("workload=process_churn design={design}"),
+            )
+        });
     }
     cases
 }
