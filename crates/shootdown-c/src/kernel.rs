@@ -198,7 +198,8 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
         }
     }
 
-    #[inline]
+    // One copy, since there are many events.
+    #[inline(never)]
     fn event(&self, event: Event) {
         if let Some(hook) = self.optional.event {
             // SAFETY: see above.

@@ -16,7 +16,7 @@ struct Text {
 
 impl Text {
     fn push(&mut self, text: &[u8]) {
-        for (place, byte) in self.bytes[self.length..].iter_mut().zip(text) {
+        for (place, byte) in self.bytes.iter_mut().skip(self.length).zip(text) {
             *place = *byte;
             self.length += 1;
         }

@@ -4,7 +4,7 @@ use crate::fixed::FIXED;
 use crate::hooks::shootdown_hooks;
 use crate::instructions::Instructions;
 use crate::words::SHOOTDOWN_CPU_WORDS;
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{c_char, c_void};
 use shootdown::{Design, Errata, Machine, Policy, Root};
 
 /// The result of making an engine.
@@ -130,15 +130,32 @@ unsafe fn preset(name: *const c_char) -> Option<Design> {
         return FIXED.map(|(_, design)| design);
     }
     // SAFETY: not null, so the caller's string.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let is = |known: &str| unsafe { is_text(name, known) };
     match FIXED {
-        Some((fixed, design)) => (fixed.as_bytes() == name).then_some(design),
+        Some((fixed, design)) => is(fixed).then_some(design),
         None => {
             let mut presets = Design::PRESETS.iter();
-            let (_, design, _) = presets.find(|(known, ..)| known.as_bytes() == name)?;
+            let (_, design, _) = presets.find(|(known, ..)| is(known))?;
             Some(*design)
         }
     }
+}
+
+/// Whether a string of C has these bytes. By hand: the compiler's `strlen` is larger than this.
+///
+/// # Safety
+/// `text` is a string.
+unsafe fn is_text(text: *const c_char, known: &str) -> bool {
+    let mut place = text.cast::<u8>();
+    for &byte in known.as_bytes() {
+        // SAFETY: all bytes before are those of `known`, none of them the last of the string.
+        if unsafe { *place } != byte {
+            return false;
+        }
+        place = place.wrapping_add(1);
+    }
+    // SAFETY: as above.
+    unsafe { *place == 0 }
 }
 
 /// Writes the settings of the design of that name, for the kernel to change and to pass in the settings. False if there

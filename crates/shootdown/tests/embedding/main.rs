@@ -37,6 +37,7 @@ struct Recorder {
     reported: RefCell<Vec<usize>>,
     /// CPUs that were said to have left a space, and its root.
     unloaded: RefCell<Vec<(usize, Root)>>,
+    on_unload: RefCell<Option<Box<dyn Fn()>>>,
     /// Whether there is a device, and its notifications. Tickets count from 1.
     device: Cell<bool>,
     told: RefCell<Vec<(Root, Secondary)>>,
@@ -88,6 +89,9 @@ unsafe impl Kernel<1> for &Recorder {
     fn unloaded(&self, root: Root) {
         assert!(self.masked.get(), "said with interrupts off");
         self.unloaded.borrow_mut().push((self.cpu.get(), root));
+        if let Some(act) = &*self.on_unload.borrow() {
+            act();
+        }
     }
     fn stuck(&self, report: Stuck) {
         self.reported.borrow_mut().push(report.target);

@@ -209,6 +209,14 @@ fn a_kernel_hears_of_each_space_that_was_unloaded_while_it_still_exists() {
         run(kernel, engine, 0, one);
         run(kernel, engine, 0, other);
         assert_eq!(*kernel.unloaded.borrow(), [], "another space was loaded instead");
+        *kernel.on_unload.borrow_mut() = Some(Box::new(move || {
+            let loaded = if one.root() == kernel.unloaded.borrow()[0].1 {
+                one
+            } else {
+                other
+            };
+            assert!(loaded.cpus().contains(kernel.cpu.get()), "it may be freed after that");
+        }));
         engine.switch_to_kernel();
         assert_eq!(kernel.unloaded.take(), [(0, other.root())]);
         // Lazily loaded, and asked about by another CPU.
