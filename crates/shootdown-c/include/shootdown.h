@@ -1,9 +1,8 @@
-/* Shootdown: TLB coherence for kernels written in C. Link libshootdown_c.a.
+/* Shootdown: TLB coherence for kernels written in C. Link shootdown.o.
  *
  * Generated from crates/shootdown-c/src by `cargo test -p shootdown-c -- --ignored`; a test fails if it is stale.
  *
- * Build for a kernel: cargo rustc -p shootdown-c --release --no-default-features --target x86_64-unknown-none
- *                     --crate-type staticlib
+ * Build for a kernel: link/shootdown.mk, or link/shootdown.cmake, makes one object; their comments say how.
  * The kernel then supplies the hooks and `shootdown_panic`.
  *
  * For kernels on x86-64, AArch64 (aarch64-unknown-none-softfloat) and RISC-V (riscv64gc-unknown-none-elf), and threads of a
