@@ -114,6 +114,7 @@ impl Cpu {
 /// Makes the list of CPUs, from their numbers in the interrupt controller; the first is the running one.
 pub fn set_up(ids: &[ControllerId]) {
     for (place, &id) in IDS.iter().zip(ids) {
+        #[allow(clippy::useless_conversion, reason = "not of 64 bits on every instruction set")]
         place.store(id.into(), Ordering::Relaxed);
     }
     CPUS.call_once(|| (0..ids.len()).map(Cpu::new).collect());
