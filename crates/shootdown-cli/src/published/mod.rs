@@ -41,6 +41,11 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// Whether it is a rate, or the time that something takes.
+    pub fn is_rate(self) -> bool {
+        matches!(self, Metric::OpsPerS | Metric::NsPerOp | Metric::Seconds)
+    }
+
     /// All, in the order of their declaration.
     pub const ALL: [Metric; 10] = [
         Metric::OpsPerS,

@@ -3,13 +3,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Line;
 use super::runs::figure;
-use crate::comparison::interval::Figure;
+use super::{Line, distinct};
+use crate::comparison::interval::{Figure, Interval};
 use crate::print::number::{self, median};
-
-/// The tables from which [`Figure::off`] was estimated; later ones test it.
-const ESTIMATED_ON: [&str; 10] = ["E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10"];
 
 /// The number of rows within their intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
@@ -18,36 +15,28 @@ pub(super) struct Coverage {
     pub(super) rows: usize,
     /// Those whose published number lies within it.
     pub(super) within: usize,
+    /// The same, with intervals estimated without the errors of the row's own table.
+    pub(super) within_left_out: usize,
     /// Half the width of an interval, as a share of the simulated number.
     pub(super) median_half_width: f64,
 }
 
 impl Coverage {
-    /// For the rows that `which` selects; `None` without any.
-    fn of(lines: &[Line], which: impl Fn(&Line) -> bool) -> Option<Coverage> {
-        let held_out = lines.iter().filter(|line| !line.published.fitted && which(line));
-        let (within, widths): (Vec<bool>, Vec<f64>) = held_out
-            .filter_map(|line| Some((line.is_within()?, line.interval?.half_width())))
-            .unzip();
-        (!within.is_empty()).then(|| Coverage {
-            rows: within.len(),
-            within: within.iter().filter(|within| **within).count(),
-            median_half_width: median(widths),
+    /// For all held-out rows; `None` without any.
+    pub(super) fn of(lines: &[Line]) -> Option<Coverage> {
+        let held_out = lines.iter().filter(|line| !line.published.fitted);
+        let judged: Vec<(bool, bool, f64)> = held_out
+            .filter_map(|line| {
+                let half_width = line.interval?.half_width();
+                Some((line.is_within()?, left_out(lines, line)?, half_width))
+            })
+            .collect();
+        (!judged.is_empty()).then(|| Coverage {
+            rows: judged.len(),
+            within: judged.iter().filter(|(within, ..)| *within).count(),
+            within_left_out: judged.iter().filter(|(_, within, _)| *within).count(),
+            median_half_width: median(judged.iter().map(|(.., width)| *width)),
         })
-    }
-
-    /// For all held-out rows.
-    pub(super) fn of_all(lines: &[Line]) -> Option<Coverage> {
-        Coverage::of(lines, |_| true)
-    }
-
-    fn text(&self) -> String {
-        let share = number::percent(self.within as f64 / self.rows as f64);
-        let width = number::percent(self.median_half_width);
-        format!(
-            "{} of {} rows that were not fitted lie within ({share}), median width ±{width}",
-            self.within, self.rows
-        )
     }
 }
 
@@ -59,9 +48,30 @@ impl Line {
 
     /// Whether the published number lies within.
     pub(super) fn is_within(&self) -> Option<bool> {
-        let [low, high] = self.ends()?;
+        self.is_in(self.interval?)
+    }
+
+    fn is_in(&self, interval: Interval) -> Option<bool> {
+        let [low, high] = interval.around(self.simulated?);
         Some((low..=high).contains(&self.published.value))
     }
+}
+
+/// Whether a row lies within an interval that was estimated without the errors of its table.
+fn left_out(lines: &[Line], line: &Line) -> Option<bool> {
+    let kind = figure(&line.published);
+    let others: Vec<&Line> = lines
+        .iter()
+        .filter(|other| other.published.table != line.published.table)
+        .collect();
+    let all: Vec<&Line> = lines.iter().collect();
+    let (Some((found, _)), Some((without, _))) = (off(&all, kind), off(&others, kind)) else {
+        return line.is_within();
+    };
+    if found == 0.0 {
+        return line.is_within();
+    }
+    line.is_in(line.interval?.with_off(kind, kind.off() * without / found))
 }
 
 /// Share of rows, the nearest ones, from which the error is estimated.
@@ -69,12 +79,11 @@ const NEAREST: f64 = 0.9;
 
 /// The standard deviation of the logarithm of simulated over published, for the nearest held-out rows of a kind, and
 /// the number of rows.
-fn off(lines: &[Line], kind: Figure) -> Option<(f64, usize)> {
+fn off(lines: &[&Line], kind: Figure) -> Option<(f64, usize)> {
     let held_out = lines
         .iter()
         .filter(|line| !line.published.fitted && figure(&line.published) == kind);
-    let of_estimate = held_out.filter(|line| ESTIMATED_ON.contains(&line.published.table.as_str()));
-    let mut errors: Vec<f64> = of_estimate
+    let mut errors: Vec<f64> = held_out
         .filter_map(|line| Some((line.simulated? / line.published.value).ln().abs()))
         .filter(|error| error.is_finite())
         .collect();
@@ -85,32 +94,40 @@ fn off(lines: &[Line], kind: Figure) -> Option<(f64, usize)> {
     (rows > 0).then(|| ((squares / errors.len() as f64).sqrt(), rows))
 }
 
-/// The lines under the tables; empty if no row has an interval.
+/// The lines under the tables; nothing where no row has an interval.
 pub(super) fn text(lines: &[Line]) -> String {
-    let Some(all) = Coverage::of_all(lines) else {
+    let Some(found) = Coverage::of(lines) else {
         return String::new();
     };
-    let mut text = format!("90 % intervals: {}\n", all.text());
-    let later = |line: &Line| !ESTIMATED_ON.contains(&line.published.table.as_str());
-    if let Some(later) = Coverage::of(lines, later).filter(|later| later.rows < all.rows) {
+    let share = |within: usize| number::percent(within as f64 / found.rows as f64);
+    let mut text = format!(
+        "90 % intervals: {} of {} rows that were not fitted lie within ({}), median width ±{}\n",
+        found.within,
+        found.rows,
+        share(found.within),
+        number::percent(found.median_half_width)
+    );
+    if distinct(lines, |line| &line.published.table).len() > 1 {
         text.push_str(&format!(
-            "  of later tables than E10, on which nothing was estimated: {}\n",
-            later.text()
-        ));
-        let kinds = [
-            (Figure::FittedRate, "rates on machines with a fitted row"),
-            (Figure::OtherRate, "rates on others"),
-            (Figure::Ratio, "ratios"),
-            (Figure::Count, "counts, shares and latencies"),
-        ];
-        let kinds = kinds.iter().filter_map(|&(kind, name)| {
-            let (found, rows) = off(lines, kind)?;
-            Some(format!("{name} {found:.2} of {rows} rows (taken: {:.2})", kind.off()))
-        });
-        text.push_str(&format!(
-            "  how far off up to E10, standard deviation of the logarithm, nearest nine in ten: {}\n",
-            kinds.collect::<Vec<_>>().join("; ")
+            "  estimated without the errors of the row's own table: {} ({})\n",
+            found.within_left_out,
+            share(found.within_left_out)
         ));
     }
+    let kinds = [
+        (Figure::FittedRate, "rates on machines with a fitted rate"),
+        (Figure::OtherRate, "rates on others"),
+        (Figure::Ratio, "ratios"),
+        (Figure::Count, "counts, shares and latencies"),
+    ];
+    let all: Vec<&Line> = lines.iter().collect();
+    let kinds = kinds.iter().filter_map(|&(kind, name)| {
+        let (found, rows) = off(&all, kind)?;
+        Some(format!("{name} {found:.2} of {rows} rows (taken: {:.2})", kind.off()))
+    });
+    text.push_str(&format!(
+        "  how far off, standard deviation of the logarithm, nearest nine in ten: {}\n",
+        kinds.collect::<Vec<_>>().join("; ")
+    ));
     text
 }

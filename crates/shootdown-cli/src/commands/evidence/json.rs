@@ -172,7 +172,7 @@ pub(super) fn render(findings: Findings) -> String {
         command: findings.command,
         rows: run.chain(left).collect(),
         machines: machines(findings.lines),
-        intervals: Coverage::of_all(findings.lines),
+        intervals: Coverage::of(findings.lines),
         shape: statements,
         floor: findings.floor,
         stale: findings.stale,

@@ -123,7 +123,7 @@ impl Runs {
 /// The properties of a row on which its interval depends.
 pub(super) fn figure(row: &Published) -> Figure {
     match row.metric {
-        Metric::OpsPerS | Metric::NsPerOp | Metric::Seconds => Figure::rate_on(&row.machine),
+        metric if metric.is_rate() => Figure::rate_on(&row.machine),
         Metric::RateRatio | Metric::TimeRatio => Figure::Ratio,
         _ => Figure::Count,
     }

@@ -37,6 +37,16 @@ fn samples_and_what_they_do_not_explain_widen_an_interval() {
 }
 
 #[test]
+fn an_interval_can_be_made_with_another_error() {
+    let kind = Figure::Ratio;
+    let own = interval(&[-0.5, 0.0, 0.5], &[1.0, 1.0, 1.0], kind);
+    let same = own.with_off(kind, kind.off());
+    assert!((same.low - own.low).abs() < 1e-9 && (same.high - own.high).abs() < 1e-9);
+    let none = own.with_off(kind, 0.0);
+    assert!((none.high - 0.5_f64.exp()).abs() < 1e-9 && (none.low - (-0.5_f64).exp()).abs() < 1e-9);
+}
+
+#[test]
 fn what_two_rates_have_in_common_is_no_part_of_their_ratio() {
     let machine = Model::find("milan-72").unwrap();
     let same = of_ratio(place(&machine, "ipi", 36), place(&machine, "ipi", 36));
@@ -67,5 +77,7 @@ fn a_run_takes_the_cell_of_its_own_kind() {
 fn a_machine_with_a_fitted_row_has_narrower_rates() {
     assert_eq!(Figure::rate_on("milan-72"), Figure::FittedRate);
     assert_eq!(Figure::rate_on("skylake-104"), Figure::OtherRate);
+    // Its fitted rows are tails of latencies.
+    assert_eq!(Figure::rate_on("icelake-128"), Figure::OtherRate);
     assert!(Figure::FittedRate.off() < Figure::OtherRate.off());
 }
