@@ -99,7 +99,7 @@ enum shootdown_what {
     SHOOTDOWN_TAG,
     /**
      * Pages under every tag, global entries included: kernel pages, and in a broadcast user pages of a space without a
-     * system-wide tag, too. In a broadcast the paging-structure entries on the way go, too.
+     * system-wide tag, too. In a broadcast the paging-structure entries on the way go, too, unless leaf_only is set.
      */
     SHOOTDOWN_PAGES_EVERY_TAG,
     /**

@@ -131,13 +131,18 @@ impl Instructions {
                 leaf_only,
             } => pages(shootdown_what::SHOOTDOWN_PAGES, address, stride, count, tag, leaf_only),
             Broadcast::Tag(tag) => whole(shootdown_what::SHOOTDOWN_TAG, tag),
-            Broadcast::Kernel { address, stride, count } => pages(
+            Broadcast::Kernel {
+                address,
+                stride,
+                count,
+                leaf_only,
+            } => pages(
                 shootdown_what::SHOOTDOWN_PAGES_EVERY_TAG,
                 address,
                 stride,
                 count,
                 Tag(0),
-                false,
+                leaf_only,
             ),
             Broadcast::NonGlobal => whole(shootdown_what::SHOOTDOWN_NON_GLOBAL, Tag(0)),
             Broadcast::All => whole(shootdown_what::SHOOTDOWN_ALL, Tag(0)),

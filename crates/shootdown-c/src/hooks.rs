@@ -13,7 +13,7 @@ pub enum shootdown_what {
     /// Every non-global entry under one tag.
     SHOOTDOWN_TAG,
     /// Pages under every tag, global entries included: kernel pages, and in a broadcast user pages of a space without a
-    /// system-wide tag, too. In a broadcast the paging-structure entries on the way go, too.
+    /// system-wide tag, too. In a broadcast the paging-structure entries on the way go, too, unless leaf_only is set.
     SHOOTDOWN_PAGES_EVERY_TAG,
     /// Every non-global entry under every tag. Broadcasts only.
     SHOOTDOWN_NON_GLOBAL,

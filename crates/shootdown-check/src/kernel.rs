@@ -123,10 +123,15 @@ unsafe impl Kernel<1> for CheckKernel {
                 leaf_only,
             },
             Broadcast::Tag(tag) => Covers::Tag(tag.0),
-            Broadcast::Kernel { address, count, .. } => Covers::AnyTag {
+            Broadcast::Kernel {
+                address,
+                count,
+                leaf_only,
+                ..
+            } => Covers::AnyTag {
                 first: page(address),
                 count: count.min(u32::from(u8::MAX)) as u8,
-                leaf_only: false,
+                leaf_only,
             },
             Broadcast::NonGlobal => Covers::NonGlobal,
             Broadcast::All => Covers::All,

@@ -82,9 +82,8 @@ pub enum Broadcast {
     },
     /// Every non-global entry under `tag`.
     Tag(Tag),
-    /// `count` pages under every tag, including global entries and the paging-structure-cache entries for these
-    /// addresses (INVLPGB without a valid PCID, "final translation only" clear). For kernel pages and, where reach is
-    /// adaptive, for user pages of a space without a system-wide tag.
+    /// `count` pages under every tag, including global entries (INVLPGB without a valid PCID). For kernel pages and,
+    /// where reach is adaptive, for user pages of a space without a system-wide tag.
     Kernel {
         /// First byte of the first page.
         address: u64,
@@ -92,6 +91,10 @@ pub enum Broadcast {
         stride: Stride,
         /// Number of pages, from 1.
         count: u32,
+        /// Only leaves must be invalidated (INVLPGB "final translation only", Arm VAALE1IS, a remote fence of an
+        /// address). Otherwise the paging-structure-cache entries for these addresses go too: a fence of RISC-V leaves
+        /// them, so there it is one of everything.
+        leaf_only: bool,
     },
     /// Every non-global entry under every tag. Arm and the firmware of RISC-V have no such form and invalidate global
     /// entries as well (VMALLE1IS, a remote fence without ASID).

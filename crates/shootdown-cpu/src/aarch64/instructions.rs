@@ -24,6 +24,7 @@ instructions! { "aarch64":
     write tlbi_vale1 = "tlbi vale1, {}";
     write tlbi_vale1is = "tlbi vale1is, {}";
     write tlbi_vaae1is = "tlbi vaae1is, {}";
+    write tlbi_vaale1is = "tlbi vaale1is, {}";
     write tlbi_vaale1 = "tlbi vaale1, {}";
     // By number: assemblers accept the names only for processors that have them.
     /// TLBI RVAE1IS.
@@ -32,6 +33,8 @@ instructions! { "aarch64":
     write tlbi_rvale1is = "sys #0, c8, c2, #5, {}";
     /// TLBI RVAAE1IS.
     write tlbi_rvaae1is = "sys #0, c8, c2, #3, {}";
+    /// TLBI RVAALE1IS.
+    write tlbi_rvaale1is = "sys #0, c8, c2, #7, {}";
     write write_ttbr0 = "msr ttbr0_el1, {}";
     read read_tcr = "mrs {}, tcr_el1";
     read read_midr = "mrs {}, midr_el1";

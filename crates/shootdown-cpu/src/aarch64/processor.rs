@@ -184,8 +184,15 @@ impl Processor {
                 ..
             } => self.cover(address, stride, count, self.asid(tag), tlbi_vae1is, tlbi_rvae1is),
             // The forms for every tag ignore the ASID.
-            Broadcast::Kernel { address, stride, count } => {
-                self.cover(address, stride, count, self.asid(Tag(0)), tlbi_vaae1is, tlbi_rvaae1is)
+            Broadcast::Kernel {
+                address,
+                stride,
+                count,
+                leaf_only,
+            } => {
+                let single = if leaf_only { tlbi_vaale1is } else { tlbi_vaae1is };
+                let range = if leaf_only { tlbi_rvaale1is } else { tlbi_rvaae1is };
+                self.cover(address, stride, count, self.asid(Tag(0)), single, range)
             }
             Broadcast::Tag(tag) => {
                 tlbi_aside1is(Operand::Tag(self.asid(tag)).bits().expect("the form takes an operand"))

@@ -109,8 +109,16 @@ fn what_no_form_names_goes_with_more() {
         address: 0x4000_0000,
         stride: Stride::Size4K,
         count: 1,
+        leaf_only: false,
     };
     assert_eq!(one(kernel), ["tlbi vaae1is, 0x40000"]);
+    let leaves = Broadcast::Kernel {
+        address: 0x4000_0000,
+        stride: Stride::Size4K,
+        count: 1,
+        leaf_only: true,
+    };
+    assert_eq!(one(leaves), ["tlbi vaale1is, 0x40000"]);
     assert_eq!(
         one(pages(4097, Stride::Size2M, true)),
         ["tlbi vmalle1is"],

@@ -235,7 +235,13 @@ impl Processor {
                 leaf_only,
             } => (self.page(address, tag, leaf_only), bytes(stride, count)),
             Broadcast::Tag(tag) => (self.tag(tag), 0),
-            // Everything: with an address only leaves are fenced, and tables may be freed.
+            Broadcast::Kernel {
+                address,
+                stride,
+                count,
+                leaf_only: true,
+            } => (Fence::Leaf(address), bytes(stride, count)),
+            // With an address only leaves are fenced, and here tables are freed.
             Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => (Fence::All, 0),
         };
         let harts = HartMask::ALL;

@@ -145,6 +145,18 @@ fn a_remote_fence_that_is_refused_is_no_flush() {
         call(pages(false)),
         format!("ecall 0x52464e43 2 [0, {all}, 0, {all}, 5]")
     );
+    let kernel = |leaf_only| Broadcast::Kernel {
+        address: 0x1000,
+        stride: Stride::Size4K,
+        count: 3,
+        leaf_only,
+    };
+    assert_eq!(
+        call(kernel(true)),
+        format!("ecall 0x52464e43 1 [0, {all}, 1000, 3000, 0]"),
+        "leaves alone have an address"
+    );
+    assert_eq!(call(kernel(false)), call(Broadcast::All));
     assert_eq!(
         call(Broadcast::All),
         format!("ecall 0x52464e43 1 [0, {all}, 0, {all}, 0]")

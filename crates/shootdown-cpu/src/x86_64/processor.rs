@@ -266,9 +266,19 @@ impl Processor {
                     operation.build()
                 }
             }),
-            Broadcast::Kernel { address, stride, count } => {
-                pages(address, stride, count).map(|pages| Invlpgb::kernel_pages(pages).build())
-            }
+            Broadcast::Kernel {
+                address,
+                stride,
+                count,
+                leaf_only,
+            } => pages(address, stride, count).map(|pages| {
+                let operation = Invlpgb::kernel_pages(pages);
+                if leaf_only {
+                    operation.leaf_only().build()
+                } else {
+                    operation.build()
+                }
+            }),
             Broadcast::Tag(tag) => Ok(Invlpgb::whole_tag(self.pcid(tag))),
             Broadcast::NonGlobal => Ok(Invlpgb::all_non_global()),
             Broadcast::All => Ok(Invlpgb::all()),

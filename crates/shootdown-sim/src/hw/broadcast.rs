@@ -263,10 +263,17 @@ impl Hw {
                     }
                 }
             }
-            Broadcast::Kernel { address, stride, count } => {
+            Broadcast::Kernel {
+                address,
+                stride,
+                count,
+                leaf_only,
+            } => {
                 for page in pages(address, stride, count) {
                     self.drop_page(cpu, page, Of::Any, u64::MAX);
-                    self.drop_links_for(cpu, page, None, u64::MAX);
+                    if !leaf_only {
+                        self.drop_links_for(cpu, page, None, u64::MAX);
+                    }
                 }
             }
             Broadcast::Tag(tag) => {
@@ -319,16 +326,21 @@ impl Hw {
                     self.version += 1;
                 }
             }
-            Broadcast::Kernel { address, stride, count } => {
+            Broadcast::Kernel {
+                address,
+                stride,
+                count,
+                leaf_only,
+            } => {
                 for page in pages(address, stride, count) {
                     self.drop_everywhere(page, Of::Any, op.seq, issuer);
-                    if self.config.tce {
+                    if !leaf_only && self.config.tce {
                         for cpu in 0..self.config.cpus {
                             self.drop_links_for(cpu, page, None, op.seq);
                         }
                     }
                 }
-                if !self.config.tce {
+                if !leaf_only && !self.config.tce {
                     self.epochs.all_links = self.epochs.all_links.max(op.seq);
                     self.version += 1;
                 }

@@ -373,10 +373,15 @@ impl Hw {
                     self.invalidate_on(cpu, what, before);
                 }
             }
-            Broadcast::Kernel { address, stride, count } => {
+            Broadcast::Kernel {
+                address,
+                stride,
+                count,
+                leaf_only,
+            } => {
                 for address in super::broadcast::pages(address, stride, count) {
                     self.invalidate_on(cpu, Local::Kernel { address, stride }, before);
-                    if !matches!(self.config.isa, super::Isa::Riscv64(_)) {
+                    if !leaf_only && !matches!(self.config.isa, super::Isa::Riscv64(_)) {
                         self.drop_links_for(cpu, address, None, before);
                     }
                 }

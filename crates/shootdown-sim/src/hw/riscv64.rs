@@ -68,7 +68,7 @@ impl Hw {
             Broadcast::Pages {
                 tag, leaf_only: false, ..
             } => Broadcast::Tag(tag),
-            Broadcast::Kernel { .. } => Broadcast::All,
+            Broadcast::Kernel { leaf_only: false, .. } => Broadcast::All,
             other => other,
         };
         if let Broadcast::Pages { tag, .. } | Broadcast::Tag(tag) = what {

@@ -44,12 +44,21 @@ impl Withdrawn {
             (Broadcast::NonGlobal, Cached::Link { .. }) => true,
             (Broadcast::Tag(tag), Cached::Page { global, .. }) => tag.0 == self.tag && !global,
             (Broadcast::Tag(tag), Cached::Link { .. }) => tag.0 == self.tag,
-            (Broadcast::Kernel { address, stride, count }, Cached::Page { level, .. }) => {
-                near(span_shift(level - 1), address, stride, count)
-            }
-            (Broadcast::Kernel { address, stride, count }, Cached::Link { level }) => {
-                !tce || near(span_shift(level), address, stride, count)
-            }
+            (
+                Broadcast::Kernel {
+                    address, stride, count, ..
+                },
+                Cached::Page { level, .. },
+            ) => near(span_shift(level - 1), address, stride, count),
+            (
+                Broadcast::Kernel {
+                    address,
+                    stride,
+                    count,
+                    leaf_only,
+                },
+                Cached::Link { level },
+            ) => !leaf_only && (!tce || near(span_shift(level), address, stride, count)),
             (
                 Broadcast::Pages {
                     address,

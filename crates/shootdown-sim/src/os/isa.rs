@@ -217,7 +217,9 @@ fn instructions(what: Broadcast) -> u64 {
     let (Broadcast::Pages {
         address, stride, count, ..
     }
-    | Broadcast::Kernel { address, stride, count }) = what
+    | Broadcast::Kernel {
+        address, stride, count, ..
+    }) = what
     else {
         return 1;
     };

@@ -106,6 +106,7 @@ fn unmap_with_every_barrier_is_never_stale() {
             address: VA,
             stride: Stride::Size4K,
             count: 1,
+            leaf_only: false,
         },
     ];
     for what in forms {

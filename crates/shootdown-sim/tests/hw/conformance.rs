@@ -62,6 +62,7 @@ fn broadcast_with_sync_is_never_stale() {
             address: VA,
             stride: Stride::Size4K,
             count: 1,
+            leaf_only: false,
         },
     ];
     for what in all {

@@ -104,6 +104,7 @@ fn what_is_filled_through_withdrawn_links_before_the_operation_arrives_is_gone_a
             address: VA,
             stride: Stride::Size4K,
             count: 4,
+            leaf_only: false,
         },
         Broadcast::Tag(Tag(TAG)),
         Broadcast::NonGlobal,

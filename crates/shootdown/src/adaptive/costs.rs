@@ -380,6 +380,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     address,
                     stride: range.stride(),
                     count,
+                    // More than is needed, and what its costs were measured with.
+                    leaf_only: false,
                 });
                 instructions += 1;
             }

@@ -91,6 +91,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                         address,
                         stride: range.stride(),
                         count,
+                        leaf_only: !range.tables(),
                     });
                     instructions += 1;
                 }

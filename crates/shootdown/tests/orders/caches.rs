@@ -121,10 +121,16 @@ impl Cpu {
                 leaf_only,
             } => self.pages(tag.0, leaf_only, |page| covers(address, stride, count, page)),
             Broadcast::Tag(tag) => self.entries.retain(|(of, _), _| *of != tag.0),
-            // Those pages under every tag, including global entries and the page-table pages on the way.
-            Broadcast::Kernel { address, stride, count } => self
-                .entries
-                .retain(|&(_, (_, page)), _| page != LINK && !covers(address, stride, count, page)),
+            // Those pages under every tag, including global entries; and the page-table pages on the way.
+            Broadcast::Kernel {
+                address,
+                stride,
+                count,
+                leaf_only,
+            } => self.entries.retain(|&(_, (_, page)), _| match page {
+                LINK => leaf_only,
+                page => !covers(address, stride, count, page),
+            }),
             Broadcast::NonGlobal => self.entries.retain(|(of, _), _| *of == GLOBAL),
             Broadcast::All => self.entries.clear(),
         }

@@ -14,8 +14,22 @@ fn a_kernel_range_whose_stride_no_instruction_has_is_broadcast_as_everything() {
                 address: 1 << 46,
                 stride,
                 count: 1,
+                leaf_only: true,
             },
         };
         assert_eq!(world.last_broadcast.take(), Some(expected));
+    }
+}
+
+#[test]
+fn leaves_suffice_for_a_kernel_range_unless_its_table_pages_are_freed() {
+    let (world, engine) = world(Policy::BROADCAST, 2);
+    let range = Range::page(1 << 46);
+    for (range, leaves) in [(range, true), (range.with_tables(), false)] {
+        let _done = engine.flush_kernel(range);
+        let Some(Broadcast::Kernel { leaf_only, .. }) = world.last_broadcast.take() else {
+            panic!("{range:?} is broadcast as kernel pages");
+        };
+        assert_eq!(leaf_only, leaves, "{range:?}");
     }
 }
