@@ -72,6 +72,7 @@ fn the_descriptor_of_a_cpu_is_not_used_twice_at_once() {
     let scene = Scene {
         threads: 6,
         seeds: 40,
+        tries: 1000,
         ..Scene::new(2, design)
     };
     contract(&scene, Bug::OwnRequestReused, Symptom::Hangs, |stage| {
