@@ -99,6 +99,12 @@ unsafe impl Kernel<WORDS> for Hooks {
         add(&cpu().counts.sent, sent);
     }
 
+    #[inline]
+    fn send_ipi_to(&self, target: CpuId) {
+        apic::send(arch::cpu::apic_id(target), traps::SHOOTDOWN);
+        arch::cpu::add(&arch::cpu().counts.sent, 1);
+    }
+
     // Always: see `invalidate::here`.
     #[inline(always)]
     fn invalidate(&self, what: Local) {

@@ -146,6 +146,22 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         })
     }
 
+    /// The other member of the set than `cpu`, if there is at most one (acquire loads).
+    #[inline]
+    pub(crate) fn others(&self, cpu: CpuId) -> Others {
+        let mut others = Others::None;
+        for (first, members) in self.words_but(cpu) {
+            match others {
+                _ if members == 0 => {}
+                Others::None if members.is_power_of_two() => {
+                    others = Others::One(first + members.trailing_zeros() as usize);
+                }
+                _ => return Others::More,
+            }
+        }
+        others
+    }
+
     /// Whether no CPU is in the middle of joining or leaving, on a machine of `cpus` CPUs. CPUs that this CPU has seen
     /// outside of the set have then written to it for the last time. Costs one acquire load for each 512 CPUs where the
     /// set is empty, and none up to 512 CPUs.
@@ -173,6 +189,16 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         self.for_each(|_| empty = false);
         empty
     }
+}
+
+/// The other members of a set.
+pub(crate) enum Others {
+    /// None.
+    None,
+    /// This one alone.
+    One(CpuId),
+    /// Several.
+    More,
 }
 
 impl<F: Facade, const W: usize> Default for CpuSet<F, W> {

@@ -5,6 +5,7 @@ use crate::cpu::state::PerCpu;
 use crate::cpuset::{CpuMask, CpuSet};
 use crate::design::{Design, Machine, Policy, Tags, tags_on};
 use crate::facade::{Facade, Word};
+use crate::flush::straight::Straight;
 use crate::hooks::{CpuId, Kernel, Root, Tag};
 use crate::space::log::FlushLog;
 use crate::space::{CachePadded, Mode, Space};
@@ -32,6 +33,8 @@ pub const fn tag_words(limit: u32) -> usize {
 pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) kernel: K,
     pub(crate) design: Design,
+    /// How the common flush goes under it.
+    straight: Straight,
     pub(crate) cpus: &'a [PerCpu<K::Facade>],
     pub(crate) kernel_root: Root,
     pub(crate) online: CpuSet<K::Facade, W>,
@@ -71,7 +74,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     ///
     /// If the policy differs from [`Kernel::POLICY`].
     // Always inlined: otherwise the caller copies the engine on its stack first (`cargo xtask stack`).
-    #[inline(always)]
+    #[inline]
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
         assert!(
             K::POLICY.is_none_or(|compiled| compiled == design.policy),
@@ -90,6 +93,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
         Engine {
             kernel,
+            straight: Straight::of(&design.policy),
             design,
             cpus: storage.cpus,
             kernel_root,
@@ -108,7 +112,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     }
 
     /// The kernel's policy.
-    #[inline(always)]
+    #[inline]
     pub fn policy(&self) -> &Policy {
         match const { &K::POLICY } {
             Some(policy) => policy,
@@ -117,15 +121,24 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     }
 
     /// The limits and errata of the machine.
-    #[inline(always)]
+    #[inline]
     pub fn machine(&self) -> &Machine {
         &self.design.machine
     }
 
     /// How spaces get tags: as the policy says, if the machine has tags.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn tags(&self) -> Tags {
         tags_on(self.policy(), self.machine())
+    }
+
+    /// How the common flush goes.
+    #[inline]
+    pub(crate) fn straight(&self) -> Straight {
+        match const { &K::POLICY } {
+            Some(policy) => Straight::of(policy),
+            None => self.straight,
+        }
     }
 
     /// The kernel's hooks.

@@ -88,14 +88,14 @@ pub unsafe trait Facade: 'static {
     /// Prefetches the line of `word` for reading, without waiting (x86 `prefetcht0`, Arm `prfm pldl1keep`). A hint: it
     /// orders nothing and may do nothing. The engine issues it before it reads several lines that other CPUs have
     /// written, so that the transfers overlap.
-    #[inline(always)]
+    #[inline]
     fn prefetch(word: &Self::U64) {
         let _ = word;
     }
 
     /// The same for writing (x86 `prefetchw`, Arm `prfm pstl1keep`): every other copy of the line is invalidated. The
     /// engine issues it before it changes words of several CPUs.
-    #[inline(always)]
+    #[inline]
     fn prefetch_to_write(word: &Self::U64) {
         let _ = word;
     }
@@ -199,7 +199,7 @@ unsafe impl Facade for Native {
             fence(Ordering::SeqCst);
         }
     }
-    #[inline(always)]
+    #[inline]
     fn prefetch(word: &AtomicU64) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: every x86-64 processor has the instruction, and it is harmless for any address.
@@ -219,7 +219,7 @@ unsafe impl Facade for Native {
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = word;
     }
-    #[inline(always)]
+    #[inline]
     fn prefetch_to_write(word: &AtomicU64) {
         // Named explicitly: without the feature the compiler turns its own hint into a prefetch for reading. Processors
         // without the instruction execute it as a no-op.

@@ -337,6 +337,15 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// write is not a store, that takes `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC mode").
     fn send_ipi(&self, targets: &CpuMask<W>);
 
+    /// [`send_ipi`](Kernel::send_ipi) to one CPU. Most requests have one target, and a set of one takes a dozen more
+    /// instructions to walk.
+    #[inline]
+    fn send_ipi_to(&self, target: CpuId) {
+        let mut targets = CpuMask::EMPTY;
+        targets.insert(target);
+        self.send_ipi(&targets);
+    }
+
     /// Carries out one local invalidation. It is complete on return, or at the latest when
     /// [`local_sync`](Kernel::local_sync) on the same CPU returns. Called pinned or with interrupts off.
     fn invalidate(&self, what: Local);

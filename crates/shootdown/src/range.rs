@@ -189,6 +189,12 @@ impl Range {
         }
     }
 
+    /// Whether it is one stride, and no page-table pages are freed.
+    #[inline]
+    pub(crate) const fn is_one_leaf(&self) -> bool {
+        self.first & (TABLES | (LONG - 1) << COUNT) == 1 << COUNT
+    }
+
     /// Whether it is flushed page by page under a ceiling of that many strides.
     #[inline]
     pub const fn is_walkable(&self, ceiling: u32) -> bool {

@@ -328,8 +328,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if !self.policy().reach.is_adaptive() {
             return None;
         }
-        let within = u64::from(self.policy().sample_one_in) - 1;
-        let sample = generation >> within.count_ones();
+        // A power of two: `Design::fits`.
+        let one_in = u64::from(self.policy().sample_one_in);
+        let (within, sample) = (one_in - 1, generation >> one_in.trailing_zeros());
         // Fibonacci hashing (Knuth): 2^64 divided by the golden ratio. The high half is well mixed.
         let which = (sample + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & within;
         (generation & within == which && self.broadcasts()).then_some(sample)

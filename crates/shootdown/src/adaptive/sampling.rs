@@ -12,7 +12,7 @@ use crate::hooks::{Kernel, Way};
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Sends `flush` by `send`, which receives the number of the sample if this request is one. If it is, times it,
     /// corrects the costs, and considers the space for promotion or demotion.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn sampled<'e>(
         &'e self,
         token: &mut Token<'e, 'k, K, W>,

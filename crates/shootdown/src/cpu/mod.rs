@@ -18,13 +18,13 @@
 //!
 //! # Barriers
 //! ```text
-//!   CPU that switches, switch_to_masked          requester, flush/mod.rs dispatch_into
+//!   CPU that switches, switch_to_masked          requester, flush/mod.rs publish_and_count
 //!     1 publish "switching"  (release)             generation += 1   (full barrier)
 //!     2 join the set         (full barrier)        read mode, set    (acquire)
 //!     3 read mode, generation; load the root       read states       (acquire)
 //!     4 leave the old set; publish "loaded"      ─ see flush/mod.rs for the outcomes
 //!
-//!   CPU that ends lazy TLB mode, leave_lazy_here requester, flush/mod.rs dispatch_into
+//!   CPU that ends lazy TLB mode, leave_lazy_here requester, flush/mod.rs publish_and_count
 //!     clear "lazy"                                 generation += 1   (full barrier)
 //!     full barrier                                 read state
 //!     read generation; catch up

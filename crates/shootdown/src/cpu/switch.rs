@@ -146,7 +146,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Number of slots in use. Without tags one, for the loaded space.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn slots(&self) -> usize {
         if self.machine().has_tags() {
             usize::from(self.policy().slots)
@@ -156,7 +156,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// The tag of slot `index` on every CPU.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn slot_tag(&self, index: usize) -> Tag {
         Tag(self.machine().first_tag + index as u16)
     }

@@ -80,9 +80,15 @@ impl Machine {
     }
 
     /// Whether spaces can have tags; see [`NO_TAGS`](Self::NO_TAGS).
-    #[inline(always)]
+    #[inline]
     pub const fn has_tags(&self) -> bool {
         self.tag_limit > 1
+    }
+
+    /// Whether one invalidation is enough for one page: tags are not split, and no erratum repeats it.
+    #[inline]
+    pub(crate) const fn invalidates_page_once(&self) -> bool {
+        !self.split && !self.errata.repeat
     }
 
     /// One past the last tag that may be allocated.

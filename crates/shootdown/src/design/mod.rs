@@ -34,7 +34,7 @@ impl Policy {
 }
 
 /// How spaces get tags: as the policy says, if the machine has tags.
-#[inline(always)]
+#[inline]
 pub(crate) const fn tags_on(policy: &Policy, machine: &Machine) -> Tags {
     // In this order: a policy with only per-CPU tags, fixed at compile time, never reads the machine.
     if !policy.tags.has_system_tags() || machine.has_tags() {

@@ -293,7 +293,7 @@ pub const CONSIDER_ONE_IN: u64 = 32;
 // Predicates for settings that not every build has.
 
 impl Tags {
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn are_by_cost(self) -> bool {
         match self {
             #[cfg(feature = "adaptive")]
@@ -304,7 +304,7 @@ impl Tags {
 }
 
 impl Reach {
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn is_adaptive(self) -> bool {
         match self {
             #[cfg(feature = "adaptive")]
@@ -315,7 +315,7 @@ impl Reach {
 }
 
 impl Targets {
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn is_all(self) -> bool {
         match self {
             #[cfg(feature = "published")]
@@ -326,7 +326,7 @@ impl Targets {
 }
 
 impl Departure {
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn trim_ns(self) -> Option<u64> {
         match self {
             #[cfg(feature = "published")]
@@ -337,7 +337,7 @@ impl Departure {
 }
 
 impl Requests {
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn is_per_cpu(self) -> bool {
         match self {
             #[cfg(feature = "published")]

@@ -7,42 +7,44 @@
 //!   mod.rs       flush, dispatch, flush_while       batch.rs         many spaces, one request
 //!   targets.rs   which CPUs a request concerns      kernel_range.rs  kernel addresses
 //!   token.rs     the wait, and the proof            deferred.rs      unmaps that interrupt no CPU
-//!                                                   local_first.rs   tags that roll over
+//!   straight.rs  the common flush of a space on     local_first.rs   tags that roll over
+//!                slots, at one other CPU at most
 //! ```
 //!
 //! # Invariants
-//! * **C1** `dispatch_into`: a CPU that may use the space is interrupted or reached by a broadcast, or it reads the new
-//!   generation before it fills anything. The barriers below decide which.
+//! * **C1** `publish_and_count`: a CPU that may use the space is interrupted or reached by a broadcast, or it reads the
+//!   new generation before it fills anything. The barriers below decide which.
 //! * **C2** `Flushed` is created after the wait, and nowhere else.
 //! * **C3** `targets_present`: lazy CPUs are targets if page-table pages are freed.
 //! * **C5** `add_target`, `wait_for_targets`: an offline CPU is neither interrupted nor waited for.
 //! * **C7** `wait_reporting`: a wait that takes too long is reported, and continues.
 //!
 //! # Barriers
-//! The increment of the generation in `dispatch_into` is a full barrier between the entry writes and the reads of mode,
-//! set and states. (`Batch::add`, `flush_later` and `retire` do the same.) In each pair the other CPU writes, passes a
-//! full barrier, and reads. So either the requester sees what it wrote, or it sees the generation and the entries.
+//! The increment of the generation in `publish_and_count` is a full barrier between the entry writes and the reads of
+//! mode, set and states. (`Batch::add`, `flush_later` and `retire` do the same.) In each pair the other CPU writes,
+//! passes a full barrier, and reads. So either the requester sees what it wrote, or it sees the generation and the
+//! entries.
 //!
 //! ```text
-//!   requester, dispatch_into            CPU that switches, cpu/switch.rs switch_to_masked
+//!   requester                           CPU that switches, cpu/switch.rs switch_to_masked
 //!     write entries                       publish "switching"
 //!     generation += 1   (full barrier)    join the set   (full barrier)
 //!     read mode, set, states              read mode, then generation; load the root; fill
 //!   ─ sees the member: interrupts it    ─ or this CPU's slot is behind: it flushes as it loads
 //!
-//!   requester, dispatch_into            CPU that ends lazy TLB mode, cpu/switch.rs leave_lazy_here
+//!   requester                           CPU that ends lazy TLB mode, cpu/switch.rs leave_lazy_here
 //!     write entries                       clear "lazy"
 //!     generation += 1   (full barrier)    full barrier   (user_access_ok in NMI context has its own)
 //!     read state                          read generation; catch up
 //!   ─ not lazy: interrupts it           ─ or catches up
 //!
-//!   requester, dispatch_into            promotion, tags/promotion.rs promote
+//!   requester                           promotion, tags/promotion.rs promote
 //!     write entries                       mode := Transition(tag)   (compare-exchange, full barrier)
 //!     generation += 1   (full barrier)    CPUs read the mode, then load the tag and fill under it
 //!     read mode
 //!   ─ has the tag: broadcasts under it  ─ or every fill under the tag sees the entries
 //!
-//!   requester, dispatch_into            target, transport/handler.rs serve_posts and request.rs take
+//!   requester                           target, transport/handler.rs serve_posts and request.rs take
 //!     write entries                       take the post, or the ready bits   (full barrier)
 //!     generation += 1   (full barrier)    read generation and log; invalidate
 //!     post or queue     (full barrier)    acknowledge   (release or full barrier)
@@ -62,9 +64,11 @@ pub(crate) mod deferred;
 pub(crate) mod gather;
 pub(crate) mod kernel_range;
 pub(crate) mod local_first;
+pub(crate) mod straight;
 pub(crate) mod targets;
 pub(crate) mod token;
 
+use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
 use crate::design::{Errata, Order, Reach, Requests};
 use crate::engine::{Engine, Pinned};
@@ -82,6 +86,8 @@ pub(crate) struct Flush<'s, F: Facade, const W: usize> {
     pub(crate) space: &'s Space<F, W>,
     pub(crate) range: Range,
     pub(crate) generation: u64,
+    /// What secondary TLBs were told and must have carried out; 0 for nothing.
+    pub(crate) secondary: u64,
     /// Whether the same request interrupts lockless walkers, if it uses interrupts.
     pub(crate) walkers: bool,
     /// Whether the caller synchronises the broadcast, if one broadcast is all that is needed.
@@ -129,11 +135,24 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
     #[inline]
     pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
-        let mut token = self.token(space.id, 0);
-        token.at_once = true;
-        self.dispatch_into(&mut token, space, range, false, false);
-        token.wait_in_place();
+        if self.policy().reach != Reach::None {
+            let pin = self.pinned();
+            let flush = self.publish_and_count(space, range);
+            if let Err(pin) = self.flush_straight(&flush, pin) {
+                // A copy, field by field: so the common flush keeps its own in registers.
+                self.flush_any(&Flush { hold: false, ..flush }, pin);
+            }
+        }
         Flushed::new(space.id, range.tables())
+    }
+
+    /// A flush of any kind, and the wait.
+    #[inline(never)]
+    fn flush_any(&self, flush: &Flush<'_, K::Facade, W>, pin: Pinned<'_, K, W>) {
+        let mut token = self.token(flush.space.id, 0);
+        token.at_once = true;
+        self.dispatch_into(&mut token, flush, pin);
+        token.wait_in_place();
     }
 
     /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, the choice of targets and the send; the
@@ -148,7 +167,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.tables = range.tables();
-        self.dispatch_into(&mut token, space, range, false, false);
+        if self.policy().reach != Reach::None {
+            let pin = self.pinned();
+            let flush = self.publish_and_count(space, range);
+            self.dispatch_into(&mut token, &flush, pin);
+        }
         token
     }
 
@@ -162,7 +185,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.at_once = true;
         token.tables = range.tables();
-        self.dispatch_into(&mut token, space, range, true, false);
+        if self.policy().reach != Reach::None {
+            let pin = self.pinned();
+            let flush = self.publish_and_count(space, range);
+            self.dispatch_into(&mut token, &Flush { walkers: true, ..flush }, pin);
+        }
         token
     }
 
@@ -180,13 +207,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         range: Range,
         meanwhile: impl FnOnce() -> T,
     ) -> (Flushed, T) {
-        if self.policy().order == Order::Serial {
+        if self.policy().order == Order::Serial || self.policy().reach == Reach::None {
             let done = self.flush(space, range);
             return (done, meanwhile());
         }
         let mut token = self.token(space.id, 0);
         token.at_once = true;
-        let issued = self.dispatch_into(&mut token, space, range, false, true);
+        let pin = self.pinned();
+        let flush = self.publish_and_count(space, range);
+        let issued = self.dispatch_into(&mut token, &Flush { hold: true, ..flush }, pin);
         let result = meanwhile();
         if let Some(Issued { instructions, _pin }) = issued {
             self.synchronise(instructions);
@@ -196,44 +225,43 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (Flushed::new(space.id, range.tables()), result)
     }
 
-    /// [`dispatch`](Self::dispatch), into a new token that is not moved, because it is large. See [`Flush`] for
-    /// `walkers` and `hold`.
-    fn dispatch_into<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        space: &Space<K::Facade, W>,
-        range: Range,
-        walkers: bool,
-        hold: bool,
-    ) -> Option<Issued<'e, K, W>> {
-        if self.policy().reach == Reach::None {
-            return None;
-        }
-        let pin = self.pinned();
+    /// The first steps of every flush: makes the entry writes visible, and counts the request. Pinned.
+    #[inline]
+    fn publish_and_count<'s>(&self, space: &'s Space<K::Facade, W>, range: Range) -> Flush<'s, K::Facade, W> {
         self.publish_tables();
         // C1: entry writes, full barrier, then the reads of mode, set and states. The head of this file names the
         // partners.
         let generation = space.log.generation.fetch_add_full(1) + 1;
-        token.generation = generation;
-        let flush = Flush {
+        Flush {
             space,
             range,
             generation,
-            walkers,
-            hold,
-        };
-        self.sampled(token, &flush, pin, |token, sample, pin| {
-            // Relaxed: the increment above orders it. Each word of a CPU has its own acquire. Where the mode must be
-            // read before them, a separate barrier orders that (`stragglers`).
-            let word = space.mode.0.load(Ordering::Relaxed);
-            token.secondary = self.notify_secondary(space, &range);
+            secondary: self.notify_secondary(space, &range),
+            walkers: false,
+            hold: false,
+        }
+    }
+
+    /// The next step: reads the mode of the space's tag, and sends the request as that says.
+    fn dispatch_into<'e>(
+        &'e self,
+        token: &mut Token<'e, 'k, K, W>,
+        flush: &Flush<'_, K::Facade, W>,
+        pin: Pinned<'e, K, W>,
+    ) -> Option<Issued<'e, K, W>> {
+        token.generation = flush.generation;
+        token.secondary = flush.secondary;
+        self.sampled(token, flush, pin, |token, sample, pin| {
+            // Relaxed: the increment of the generation orders it. Each word of a CPU has its own acquire. Where the
+            // mode must be read before them, a separate barrier orders that (`stragglers`).
+            let word = flush.space.mode.0.load(Ordering::Relaxed);
             match self.unpack_mode(word) {
-                Mode::PerCpu => self.flush_on_slots(token, &flush, sample, pin),
-                Mode::System(tag) => self.flush_under_tag(token, &flush, word, tag, sample, pin),
-                Mode::Transition(tag) => self.flush_in_transition(token, &flush, word, tag, pin),
-                Mode::Demoting(tag) => self.flush_in_demotion(token, &flush, word, tag, pin),
+                Mode::PerCpu => self.flush_on_slots(token, flush, sample, pin),
+                Mode::System(tag) => self.flush_under_tag(token, flush, word, tag, sample, pin),
+                Mode::Transition(tag) => self.flush_in_transition(token, flush, word, tag, pin),
+                Mode::Demoting(tag) => self.flush_in_demotion(token, flush, word, tag, pin),
                 Mode::Rolled { tag, .. } => {
-                    self.flush_rolled(token, space, tag, &range, walkers, pin);
+                    self.flush_rolled(token, flush.space, tag, &flush.range, flush.walkers, pin);
                     Sent::Unsampled
                 }
             }
@@ -319,22 +347,39 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// The local part of a flush of a space on per-CPU tags. Nothing if the space is not loaded here: its slot is
     /// behind and catches up at the next switch-in. Otherwise partial if rule 2 allows, or a catch-up.
+    #[inline]
     pub(crate) fn flush_here(&self, me: CpuId, space: &Space<K::Facade, W>, generation: u64, range: Range) {
-        let cpu = &self.cpus[me];
+        self.flush_on(&self.cpus[me], space, generation, &range);
+    }
+
+    /// [`flush_here`](Self::flush_here), on this CPU, whose data are `cpu`.
+    pub(crate) fn flush_on(
+        &self,
+        cpu: &PerCpu<K::Facade>,
+        space: &Space<K::Facade, W>,
+        generation: u64,
+        range: &Range,
+    ) {
         self.masked(|| {
             if cpu.state().id() != space.id {
                 return;
             }
-            if self.flush_next(cpu, space, generation, &range).is_some() {
+            if self.flush_next(cpu, space, generation, range).is_some() {
                 return;
             }
-            // Then it is on a slot: while a CPU is on the tag of a space the space has a tag.
-            if self.mode(space) == Mode::PerCpu {
-                self.catch_up(cpu, space);
-            } else {
-                self.sync_loaded_space(cpu);
-            }
+            self.flush_here_otherwise(cpu, space);
         });
+    }
+
+    /// The local part where the slot is behind by more than this range. Interrupts off.
+    #[cold]
+    fn flush_here_otherwise(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+        // Then it is on a slot: while a CPU is on the tag of a space the space has a tag.
+        if self.mode(space) == Mode::PerCpu {
+            self.catch_up(cpu, space);
+        } else {
+            self.sync_loaded_space(cpu);
+        }
     }
 
     /// The local part under a roll-over tag, for any loaded space.

@@ -16,7 +16,7 @@
 //!
 //! # Barriers
 //! ```text
-//!   promote, change to Demoting                  requester, flush/mod.rs dispatch_into
+//!   promote, change to Demoting                  requester, flush/mod.rs publish_and_count
 //!     mode := ...  (compare-exchange, full)        generation += 1   (full barrier)
 //!     CPUs read the mode, then load the tag        read mode
 //!
@@ -30,7 +30,7 @@
 //!     load the root                                reserve what was found; mark "flush pending"
 //!   ─ reserved by the roll-over, or the exchange fails and the slow path flushes
 //!
-//!   rolled_tag_slowly                            requester, flush/mod.rs dispatch_into
+//!   rolled_tag_slowly                            requester, flush/mod.rs publish_and_count
 //!     mode := new tag  (swap, full barrier)        generation += 1   (full barrier)
 //!     load the root; fill                          read mode
 //!

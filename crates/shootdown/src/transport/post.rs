@@ -1,5 +1,6 @@
 //! Posts: a bit in a word of each target tells it to catch up by the log. Many requesters share one post.
 
+use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
@@ -28,19 +29,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (0..AHEAD).take_while(|_| prefetch_next().is_some()).for_each(drop);
         for cpu in targets.iter() {
             prefetch_next();
-            let post = &self.cpus[cpu].post;
-            // A post that is still set is taken after this read, and the taker's full barrier precedes its reads. So
-            // the taker sees this generation, whose increment was a full barrier before this read, and no write is
-            // needed.
-            let mut seen = post.load(Ordering::Relaxed);
-            if seen & POSTED == 0 {
-                seen = post.fetch_or_full(POSTED);
-            }
-            if seen & POSTED == 0 || owing.nested {
+            let (ticket, owed) = self.post_to(&self.cpus[cpu], owing.nested);
+            if owed {
                 fresh.insert(cpu);
                 sent += 1;
             }
-            token.expect(seen >> 1);
+            token.expect(ticket);
             count += 1;
         }
         token.targets = targets;
@@ -50,5 +44,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         drop(owing);
         self.kernel.event(Event::Interrupted { sent, targets: count });
+    }
+
+    /// Posts to one CPU. Returns the ticket, and whether the CPU must be interrupted. `nested`: see
+    /// [`post`](Self::post).
+    #[inline]
+    pub(crate) fn post_to(&self, target: &PerCpu<K::Facade>, nested: bool) -> (u64, bool) {
+        // A post that is still there will be taken after this read, and the taker's full barrier comes before its
+        // reads: it will see our generation, whose increment was a full barrier before this read. So no write.
+        let mut seen = target.post.load(Ordering::Relaxed);
+        if seen & POSTED == 0 {
+            seen = target.post.fetch_or_full(POSTED);
+        }
+        (seen >> 1, seen & POSTED == 0 || nested)
     }
 }

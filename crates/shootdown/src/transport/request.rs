@@ -149,6 +149,11 @@ impl<F: Facade> Request<F> {
         }
     }
 
+    /// A descriptor for one target.
+    pub(crate) fn to_one() -> Self {
+        Self::awaiting(1)
+    }
+
     /// An unused descriptor.
     pub(crate) fn idle() -> Self {
         Self::awaiting(IDLE)
@@ -202,7 +207,7 @@ impl<F: Facade> Request<F> {
     /// Returns the request and two addresses, each 0 for none: of the space from whose walker set this target is
     /// removed, and of the space whose set it leaves if it has left the space. The requester keeps both alive until
     /// this is acknowledged. The acquire was done when the ready bits were taken.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn ask(&self) -> (Ask, u64, u64) {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
         let kind = word(0);
@@ -271,7 +276,7 @@ impl<F: Facade> Queue<F> {
     /// Puts `request` of the CPU `me` into a slot and publishes it. Returns the slot, and whether the queue was empty,
     /// in which case an interrupt is needed. `None` if all slots are taken. Each of the two operations is a full
     /// barrier: the descriptor is visible before the ready bit (regression 14).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn put(&self, me: CpuId, request: *const Request<F>) -> Option<(u32, bool)> {
         let slot = self.claim(me, request as usize as u64)?;
         Some((slot, self.publish_slot(slot)))
@@ -282,7 +287,7 @@ impl<F: Facade> Queue<F> {
     ///
     /// Reads before it writes, to find a free slot. The call queues of the kernels that the presets with stack requests
     /// represent do the same, and the second transfer of the line is part of their cost.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn claim(&self, me: CpuId, pointer: u64) -> Option<u32> {
         let take = |slot: u32| self.slots.0[slot as usize].compare_exchange_full(0, pointer).is_ok();
         let (first, ready) = ((me % QUEUE_SLOTS) as u32, self.ready.load(Ordering::Relaxed));
@@ -307,7 +312,7 @@ impl<F: Facade> Queue<F> {
 
     /// The bit is clear: the target frees the slot only after it has taken the bit. An add is one instruction. An OR
     /// that also returns the other bits takes a loop.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn publish_slot(&self, slot: u32) -> bool {
         self.ready.fetch_add_full(1 << slot) == 0
     }

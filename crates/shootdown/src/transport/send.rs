@@ -116,6 +116,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         sending.sent
     }
 
+    /// C5: a CPU that went offline after `put` either finds the request in its own drain (and acknowledges), or is seen
+    /// offline here, after the full barrier of `put`. Pairs with `cpu_offline`.
+    #[inline]
+    pub(crate) fn take_back_if_off(&self, target: &PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) {
+        if target.state().is_off() && target.queue.cancel(slot, request) {
+            request.acknowledge();
+        }
+    }
+
     /// A CPU that has not taken `request`. If all have, one that is still serving it.
     #[cold]
     fn has_not_answered(&self, request: &Request<K::Facade>, targets: &CpuMask<W>) -> Option<CpuId> {
@@ -135,8 +144,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         own.is_idle().then_some(own)
     }
 
-    #[inline(always)]
-    fn put(&self, target: &PerCpu<K::Facade>, me: CpuId, request: &Request<K::Facade>) -> Option<(u32, bool)> {
+    #[inline]
+    pub(crate) fn put(
+        &self,
+        target: &PerCpu<K::Facade>,
+        me: CpuId,
+        request: &Request<K::Facade>,
+    ) -> Option<(u32, bool)> {
         target.queue.put(me, request)
     }
 }
@@ -150,11 +164,7 @@ impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
             self.sent += 1;
         }
         self.queued.set(self.queued.get() + 1);
-        // C5: a CPU that went offline later either finds the request in its own drain (and acknowledges), or is seen
-        // offline here, after the full barrier of `put`. Pairs with `cpu_offline`.
-        if target.state().is_off() && target.queue.cancel(slot, self.request) {
-            self.request.acknowledge();
-        }
+        self.engine.take_back_if_off(target, slot, self.request);
     }
 
     /// Waits for a slot at each of the CPUs whose queue was full.

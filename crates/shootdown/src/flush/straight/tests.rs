@@ -1,0 +1,267 @@
+//! The common flush: which policies have one, what it does in which order, and what it leaves to the general path.
+
+use super::Straight;
+use crate::Space;
+use crate::adaptive::costs::{Costs, Interrupts};
+use crate::cpuset::{CpuSet, Others};
+use crate::design::{Departure, Order, Policy, Targets, Wait};
+use crate::facade::{Native, Word};
+use crate::hooks::Event;
+use crate::range::Range;
+use crate::testing::interleave;
+use crate::testing::mock_kernel::{
+    DESIGN, EVENTS, FAILS, InWorld, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, many, on,
+};
+use crate::transport::handler::POSTED;
+use crate::transport::request::TAKEN_BACK;
+use core::sync::atomic::Ordering;
+use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::vec::Vec;
+
+use Seen::{BeforeIpi, Here, Sent, Waited};
+
+const POSTS: Policy = Policy {
+    stuck_ns: 0,
+    sample_one_in: 1 << 20,
+    ..Policy::ADAPTIVE
+};
+
+/// So many CPUs that run one space, where a broadcast costs more than to interrupt one of them.
+fn running(policy: Policy, cpus: usize) -> (&'static Sys, InWorld) {
+    let (engine, space) = many(policy, cpus);
+    let costs = Costs {
+        broadcast_from: 2,
+        ..Costs::PRIORS
+    };
+    engine.costs.store(&costs, Interrupts::of(&costs));
+    (engine, space)
+}
+
+/// What is seen of a flush of `range` by CPU 0; the others answer at the first look.
+fn flush(engine: &'static Sys, space: &Space<World, 1>, range: Range) -> Vec<Seen> {
+    SEEN.take();
+    EVENTS.take();
+    ON_WAIT.set(Some(Box::new(|_| all_answer(engine))));
+    let _done = engine.flush(space, range);
+    ON_WAIT.set(None);
+    assert_eq!(PINS.get(), 0, "as often unpinned as pinned");
+    SEEN.take()
+}
+
+#[test]
+fn policies_with_more_to_look_at_have_no_common_flush() {
+    for (policy, straight) in [
+        (Policy::IPI, Straight::Descriptor),
+        (Policy::PREEMPTIBLE, Straight::Descriptor),
+        (Policy::ADAPTIVE, Straight::Post),
+        (Policy::IPI_PER_CPU, Straight::Never),
+        (Policy::IPI_TRIM, Straight::Never),
+        (Policy::BROADCAST, Straight::Never),
+        (Policy::ARM_BROADCAST, Straight::Never),
+        (
+            Policy {
+                departure: Departure::WhenShared { looks: 2 },
+                ..Policy::IPI
+            },
+            Straight::Never,
+        ),
+        (
+            Policy {
+                targets: Targets::All,
+                ..Policy::IPI
+            },
+            Straight::Never,
+        ),
+    ] {
+        assert_eq!(Straight::of(&policy), straight, "{policy:?}");
+    }
+}
+
+#[test]
+fn the_other_member_is_found_if_there_is_one() {
+    let set = CpuSet::<Native, 9>::new();
+    let is = |cpu, other: Option<usize>| match (set.others(cpu), other) {
+        (Others::None, None) => true,
+        (Others::One(found), Some(other)) => found == other,
+        _ => false,
+    };
+    assert!(is(3, None));
+    set.join(3);
+    assert!(is(3, None) && is(70, Some(3)));
+    set.join(500);
+    assert!(is(3, Some(500)) && is(500, Some(3)));
+    assert!(matches!(set.others(70), Others::More));
+    set.leave(500);
+    set.join(5);
+    assert!(matches!(set.others(70), Others::More));
+    assert!(is(5, Some(3)));
+}
+
+#[test]
+fn the_own_part_comes_before_the_request_or_while_it_is_answered() {
+    for (policy, order, expected) in [
+        (DESIGN, Order::Serial, [Here, BeforeIpi, Sent([1].into()), Waited, Here]),
+        (
+            DESIGN,
+            Order::Concurrent,
+            [BeforeIpi, Sent([1].into()), Here, Waited, Here],
+        ),
+        (POSTS, Order::Serial, [Here, BeforeIpi, Sent([1].into()), Waited, Here]),
+        (
+            POSTS,
+            Order::Concurrent,
+            [BeforeIpi, Sent([1].into()), Here, Waited, Here],
+        ),
+    ] {
+        let (engine, space) = running(Policy { order, ..policy }, 2);
+        for _ in 0..2 {
+            assert_eq!(flush(engine, space, Range::page(0x1000)), expected, "{order:?}");
+            let asked = Event::Interrupted { sent: 1, targets: 1 };
+            EVENTS.with_borrow(|events| assert!(events.contains(&asked), "{events:?}"));
+        }
+    }
+}
+
+#[test]
+fn alone_a_cpu_asks_nobody() {
+    for policy in [DESIGN, POSTS] {
+        let (engine, space) = running(policy, 1);
+        assert_eq!(flush(engine, space, Range::page(0x1000)), [Here]);
+        EVENTS.with_borrow(|events| assert!(events.contains(&Event::LocalOnly), "{events:?}"));
+        // Where it is not loaded its slot is left behind.
+        engine.switch_to_kernel();
+        assert_eq!(flush(engine, space, Range::page(0x1000)), []);
+    }
+}
+
+#[test]
+fn a_full_queue_is_left_to_the_general_path() {
+    let (engine, space) = running(DESIGN, 2);
+    let queue = &engine.cpus[1].queue;
+    while queue.claim(1, TAKEN_BACK).is_some() {}
+    SEEN.take();
+    let mut full = true;
+    ON_WAIT.set(Some(Box::new(move |_| {
+        let queue = &engine.cpus[1].queue;
+        if core::mem::take(&mut full) {
+            (0..64).for_each(|slot| {
+                queue.publish_slot(slot);
+            });
+            queue.take(|_| {});
+        } else {
+            all_answer(engine);
+        }
+    })));
+    let _done = engine.flush(space, Range::page(0x1000));
+    ON_WAIT.set(None);
+    assert_eq!(SEEN.take(), [Here, Waited, BeforeIpi, Sent([1].into()), Waited, Here]);
+    assert_eq!(PINS.get(), 0);
+    // What it says of interrupts that are owed is as it was.
+    assert!(!engine.cpus[0].own.sending.is_set());
+}
+
+#[test]
+fn a_frame_that_a_target_may_read_is_not_left_by_a_panic() {
+    let (engine, space) = running(DESIGN, 2);
+    SEEN.take();
+    ON_WAIT.set(Some(Box::new(|_| all_answer(engine))));
+    FAILS.set(true);
+    let panicked = catch_unwind(AssertUnwindSafe(|| engine.flush(space, Range::page(0x1000)))).is_err();
+    ON_WAIT.set(None);
+    assert!(panicked);
+    assert_eq!(SEEN.take(), [Here, BeforeIpi, Sent([1].into()), Waited, Here]);
+}
+
+#[test]
+fn a_cpu_that_goes_off_meanwhile_is_not_waited_for() {
+    for policy in [DESIGN, POSTS] {
+        for operation in 0..40 {
+            let (engine, space) = running(policy, 2);
+            interleave::after(operation, || on(1, || engine.cpu_offline()));
+            let seen = flush(engine, space, Range::page(0x1000));
+            interleave::never();
+            assert!(
+                seen.iter().filter(|seen| **seen == Waited).count() <= 1,
+                "{operation}: {seen:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_cpu_that_will_look_anyway_is_not_interrupted_again() {
+    // Somebody else's request stands there already.
+    for (policy, put) in [
+        (DESIGN, (|engine| put_nothing(engine)) as fn(&Sys)),
+        (POSTS, |engine| engine.cpus[1].post.store(POSTED, Ordering::Relaxed)),
+    ] {
+        let (engine, space) = running(policy, 2);
+        put(engine);
+        let seen = flush(engine, space, Range::page(0x1000));
+        assert!(!seen.iter().any(|seen| matches!(seen, Sent(_))), "{seen:?}");
+        let asked = Event::Interrupted { sent: 0, targets: 1 };
+        EVENTS.with_borrow(|events| assert!(events.contains(&asked), "{events:?}"));
+        // On top of a sender that may owe the interrupt it is sent.
+        put(engine);
+        let _owing = engine.cpus[0].own.sending.set();
+        assert!(flush(engine, space, Range::page(0x1000)).contains(&Sent([1].into())));
+    }
+}
+
+/// A request that its requester has taken back stands in the queue of CPU 1.
+fn put_nothing(engine: &Sys) {
+    let queue = &engine.cpus[1].queue;
+    let slot = queue.claim(1, TAKEN_BACK).expect("there is room");
+    queue.publish_slot(slot);
+}
+
+#[test]
+fn a_waiter_is_pinned_if_it_spins() {
+    for (policy, wait, pins) in [
+        (DESIGN, Wait::SpinServing, 1),
+        (DESIGN, Wait::Preemptible, 0),
+        (POSTS, Wait::SpinServing, 1),
+        (POSTS, Wait::Preemptible, 0),
+    ] {
+        let (engine, space) = running(Policy { wait, ..policy }, 2);
+        ON_WAIT.set(Some(Box::new(move |_| {
+            assert_eq!(PINS.get(), pins, "{wait:?}");
+            all_answer(engine);
+        })));
+        let _done = engine.flush(space, Range::page(0x1000));
+        ON_WAIT.set(None);
+        assert_eq!(PINS.get(), 0);
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn it_is_refused_in_the_handler() {
+    for policy in [DESIGN, POSTS] {
+        let (engine, space) = running(policy, 2);
+        ON_WAIT.set(Some(Box::new(|_| all_answer(engine))));
+        let _serving = engine.cpus[0].own.serving.set();
+        let refused = catch_unwind(AssertUnwindSafe(|| engine.flush(space, Range::page(0x1000)))).is_err();
+        ON_WAIT.set(None);
+        assert!(refused);
+    }
+}
+
+#[test]
+fn a_cpu_that_a_broadcast_reaches_for_less_is_left_to_the_general_path() {
+    let is_common = |engine: &Sys, space: InWorld| engine.is_common_target(space, 1, &engine.cpus[1]);
+    let (engine, space) = running(POSTS, 2);
+    assert!(is_common(engine, space));
+    let costs = Costs {
+        broadcast_from: 1,
+        ..Costs::PRIORS
+    };
+    engine.costs.store(&costs, Interrupts::of(&costs));
+    assert!(!is_common(engine, space));
+    let (engine, space) = running(DESIGN, 2);
+    engine.costs.store(&costs, Interrupts::of(&costs));
+    assert!(is_common(engine, space));
+    on(1, || engine.switch_to_kernel());
+    assert!(!is_common(engine, space));
+}
