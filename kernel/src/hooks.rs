@@ -101,8 +101,8 @@ unsafe impl Kernel<WORDS> for Hooks {
 
     #[inline]
     fn send_ipi_to(&self, target: CpuId) {
-        apic::send(arch::cpu::apic_id(target), traps::SHOOTDOWN);
-        arch::cpu::add(&arch::cpu().counts.sent, 1);
+        controller::send(core::iter::once(target), traps::SHOOTDOWN);
+        add(&cpu().counts.sent, 1);
     }
 
     // Always: see `invalidate::here`.
