@@ -265,3 +265,18 @@ fn a_cpu_that_a_broadcast_reaches_for_less_is_left_to_the_general_path() {
     on(1, || engine.switch_to_kernel());
     assert!(!is_common(engine, space));
 }
+
+#[test]
+fn a_policy_without_flushes_counts_none() {
+    for order in [Order::Serial, Order::Concurrent] {
+        let (engine, space) = running(Policy { order, ..Policy::NONE }, 2);
+        let generation = || space.log.generation.load(Ordering::Relaxed);
+        let (before, range) = (generation(), Range::page(0x1000));
+        assert_eq!(flush(engine, space, range), []);
+        let _done = engine.dispatch(space, range).wait();
+        let _done = engine.dispatch_with_walkers(space, range).wait();
+        let (_done, result) = engine.flush_while(space, range, || 7);
+        assert_eq!((result, generation()), (7, before));
+        assert_eq!(SEEN.take(), []);
+    }
+}
