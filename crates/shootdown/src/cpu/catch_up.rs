@@ -116,8 +116,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
+    /// As [`flush_range`](Self::flush_range), where it is no part of most shootdowns.
     #[inline(never)]
-    fn flush_pages(&self, tag: Tag, range: &Range) {
+    pub(crate) fn flush_pages(&self, tag: Tag, range: &Range) {
         self.complete_here(|| self.invalidate_range(tag, range));
     }
 

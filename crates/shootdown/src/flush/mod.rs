@@ -167,11 +167,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.tables = range.tables();
-        if self.policy().reach != Reach::None {
-            let pin = self.pinned();
-            let flush = self.publish_and_count(space, range);
-            self.dispatch_into(&mut token, &flush, pin);
-        }
+        self.dispatch_any(&mut token, space, range, false, false);
         token
     }
 
@@ -185,11 +181,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.at_once = true;
         token.tables = range.tables();
-        if self.policy().reach != Reach::None {
-            let pin = self.pinned();
-            let flush = self.publish_and_count(space, range);
-            self.dispatch_into(&mut token, &Flush { walkers: true, ..flush }, pin);
-        }
+        self.dispatch_any(&mut token, space, range, true, false);
         token
     }
 
@@ -207,15 +199,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         range: Range,
         meanwhile: impl FnOnce() -> T,
     ) -> (Flushed, T) {
-        if self.policy().order == Order::Serial || self.policy().reach == Reach::None {
+        if self.policy().order == Order::Serial {
             let done = self.flush(space, range);
             return (done, meanwhile());
         }
         let mut token = self.token(space.id, 0);
         token.at_once = true;
-        let pin = self.pinned();
-        let flush = self.publish_and_count(space, range);
-        let issued = self.dispatch_into(&mut token, &Flush { hold: true, ..flush }, pin);
+        let issued = self.dispatch_any(&mut token, space, range, false, true);
         let result = meanwhile();
         if let Some(Issued { instructions, _pin }) = issued {
             self.synchronise(instructions);
@@ -240,6 +230,25 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             walkers: false,
             hold: false,
         }
+    }
+
+    /// [`dispatch`](Self::dispatch), into a new token that is not moved, because it is large. See [`Flush`] for
+    /// `walkers` and `hold`.
+    fn dispatch_any<'e>(
+        &'e self,
+        token: &mut Token<'e, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        range: Range,
+        walkers: bool,
+        hold: bool,
+    ) -> Option<Issued<'e, K, W>> {
+        if self.policy().reach == Reach::None {
+            return None;
+        }
+        let pin = self.pinned();
+        let flush = self.publish_and_count(space, range);
+        let flush = Flush { walkers, hold, ..flush };
+        self.dispatch_into(token, &flush, pin)
     }
 
     /// The next step: reads the mode of the space's tag, and sends the request as that says.
@@ -386,7 +395,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn flush_tag_here(&self, tag: Tag, range: &Range) {
         self.masked(|| {
             if range.is_walkable(self.policy().ceiling) {
-                self.flush_range(tag, range);
+                self.flush_pages(tag, range);
             } else {
                 self.flush_tag(tag);
             }

@@ -142,7 +142,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// [`wait_reporting`](Self::wait_reporting), as a part of its caller: for the common flush. Each copy takes about
     /// 300 bytes (`cargo xtask size`), a call about 40 instructions (`linux-baseline --only counts`).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn wait_inlined(
         &self,
         waiter: CpuId,

@@ -210,7 +210,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
             Ask::Tag { tag, range } => {
                 if range.is_walkable(self.policy().ceiling) {
-                    self.flush_range(tag, &range);
+                    self.flush_pages(tag, &range);
                 } else {
                     self.flush_tag(tag);
                 }
