@@ -193,7 +193,8 @@ fn sentences(view: &View) -> Vec<String> {
     if targets > 0 {
         let cpus = number::counted(targets, "CPU");
         parts.push(match sent {
-            _ if sent == targets => format!("interrupts {cpus}"),
+            1 if targets == 1 => format!("sends an interrupt to {cpus}"),
+            _ if sent == targets => format!("sends interrupts to {cpus}"),
             0 => format!("asks {cpus} to which interrupts of others were on their way"),
             _ => {
                 format!("asks {cpus}, {sent} of them by interrupts of its own (others' were on their way to the rest)")
