@@ -93,9 +93,9 @@ fn loops_on_files_flush_as_their_sources_say() {
 #[test]
 fn a_freed_chunk_is_flushed_once() {
     let result = played("malloc_churn", "ipi-per-cpu", 8, &[]);
-    assert!(
-        (result.interrupts_per_op - 7.0).abs() < 0.5,
-        "{}",
-        result.interrupts_per_op
-    );
+    let flushes = result.latencies.iter().find(|latency| latency.name == "flush").unwrap();
+    let per_op = flushes.count as f64 / result.ops as f64;
+    assert!((per_op - 1.0).abs() < 0.02, "{per_op}");
+    // Requests that meet at a CPU share an interrupt.
+    assert!(result.interrupts_per_op <= 7.0, "{}", result.interrupts_per_op);
 }

@@ -220,6 +220,17 @@ impl<const W: usize> CpuMask<W> {
     /// CPUs that the set can hold.
     pub const CAPACITY: usize = 64 * W;
 
+    /// The set of one CPU.
+    ///
+    /// # Panics
+    /// When `cpu` is not below [`CAPACITY`](Self::CAPACITY).
+    #[inline]
+    pub fn of(cpu: CpuId) -> Self {
+        let mut mask = Self::EMPTY;
+        mask.insert(cpu);
+        mask
+    }
+
     /// Adds `cpu`.
     ///
     /// # Panics

@@ -324,26 +324,23 @@ pub unsafe trait Kernel<const W: usize>: Sync {
 
     /// Whether interrupts are off on this CPU. `true` is always correct. `false` lets a policy with
     /// [`Wait::Spin`](crate::Wait::Spin) or [`Wait::Preemptible`](crate::Wait::Preemptible) leave requests to an
-    /// interrupt, which must then arrive although the CPU waits. Called once for each wait.
+    /// interrupt, which must then arrive during the wait. Called once for each wait.
     #[inline]
     fn interrupts_are_off(&self) -> bool {
         true
     }
 
     /// Raises the shootdown interrupt, which carries no payload, on every CPU in `targets` (never the sender). Their
-    /// handlers must acknowledge it at its controller and then call `Engine::on_ipi`. Called pinned, with interrupts on
-    /// or off. A target may have gone offline since; it is then not waited for. The handlers must see what this CPU
-    /// wrote before the call ([`before_ipi`](Facade::before_ipi) was called). In the x2APIC mode of x86, where the ICR
-    /// write is not a store, that takes `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC mode").
+    /// handlers acknowledge it at the controller, then call `Engine::on_ipi`. Called pinned, with interrupts on or off.
+    /// A target that went offline since is not waited for. The handlers must see what this CPU wrote before the call
+    /// ([`before_ipi`](Facade::before_ipi) was called). On x86 in x2APIC mode, whose ICR write is no store, that takes
+    /// `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC mode").
     fn send_ipi(&self, targets: &CpuMask<W>);
 
-    /// [`send_ipi`](Kernel::send_ipi) to one CPU. Most requests have one target, and a set of one takes a dozen more
-    /// instructions to walk.
+    /// [`send_ipi`](Kernel::send_ipi) to one CPU, as most requests need. Saves the dozen instructions that walk a set.
     #[inline]
     fn send_ipi_to(&self, target: CpuId) {
-        let mut targets = CpuMask::EMPTY;
-        targets.insert(target);
-        self.send_ipi(&targets);
+        self.send_ipi(&CpuMask::of(target));
     }
 
     /// Carries out one local invalidation. It is complete on return, or at the latest when
@@ -487,9 +484,9 @@ pub unsafe trait Kernel<const W: usize>: Sync {
 
     /// This CPU has left the space with that root, and the kernel's root is loaded: another CPU asked for it while the
     /// space was loaded in lazy TLB mode, or the space ends, or the kernel called
-    /// [`switch_to_kernel`](crate::Engine::switch_to_kernel) or [`cpu_offline`](crate::Engine::cpu_offline). For kernels
-    /// that keep a loaded space of their own. Not called where another space is loaded instead. The space still exists.
-    /// Interrupts are off.
+    /// [`switch_to_kernel`](crate::Engine::switch_to_kernel) or [`cpu_offline`](crate::Engine::cpu_offline). For
+    /// kernels that keep a loaded space of their own. Not called where another space is loaded instead. The space still
+    /// exists. Interrupts are off.
     #[inline]
     fn unloaded(&self, _root: Root) {}
 

@@ -31,6 +31,7 @@ mod process;
 mod protect;
 mod quarantine;
 mod reclaim;
+mod region_access;
 mod region_lock;
 mod regions;
 mod remote;

@@ -5,9 +5,6 @@
 //! Adjacent anonymous regions of a process have the same rights, so Linux merges them: they share one lock here. A
 //! file's region has its own.
 
-use super::System;
-use super::lock::Access;
-use super::process::Process;
 use crate::machine::{self, Machine, Shared, SimWord};
 use shootdown::Word;
 use std::rc::Rc;
@@ -30,6 +27,11 @@ impl std::fmt::Debug for RegionLock {
 }
 
 impl RegionLock {
+    /// Whether it is the same lock.
+    pub(super) fn is(&self, other: &RegionLock) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(super) fn new(machine: &Machine) -> Self {
         RegionLock(Rc::new(machine.alloc(Words {
             readers: SimWord::new(0),
@@ -38,7 +40,7 @@ impl RegionLock {
     }
 
     /// Takes it for reading; false while a writer changes the region.
-    fn try_read(&self) -> bool {
+    pub(super) fn try_read(&self) -> bool {
         if self.0.writer.load(Ordering::Relaxed) != 0 {
             return false;
         }
@@ -55,18 +57,18 @@ impl RegionLock {
         true
     }
 
-    fn end_read(&self) {
+    pub(super) fn end_read(&self) {
         self.0.readers.fetch_add_full(u64::MAX);
     }
 
     /// Keeps readers out, and waits for the present ones.
-    fn begin_write(&self) {
+    pub(super) fn begin_write(&self) {
         // Pairs with `try_read`.
         self.0.writer.swap_full(1);
         machine::wait_until(|| self.0.readers.load(Ordering::Acquire) == 0);
     }
 
-    fn end_write(&self) {
+    pub(super) fn end_write(&self) {
         self.0.writer.store(0, Ordering::Release);
     }
 }
@@ -79,56 +81,9 @@ pub(super) enum Held {
     Region(RegionLock),
 }
 
-impl<const W: usize> System<W> {
-    /// Takes the lock of the region at `va` for reading, if `by_region` and no writer changes the region; else the
-    /// address-space lock.
-    pub(super) fn lock_region(&self, process: &Process<W>, va: u64, by_region: bool) -> Held {
-        if by_region {
-            let lock = process.region_lock(va);
-            if lock.try_read() {
-                return Held::Region(lock);
-            }
-        }
-        self.lock(process, Access::Shared);
-        Held::Space
-    }
-
-    pub(super) fn unlock_region(&self, process: &Process<W>, held: Held) {
-        match held {
-            Held::Space => self.unlock(process, Access::Shared),
-            Held::Region(lock) => lock.end_read(),
-        }
-    }
-
-    /// Keeps faults out of the regions at `addresses`; under the address-space lock, exclusive.
-    pub(super) fn change_regions(&self, process: &Process<W>, addresses: &[u64]) -> Changing {
-        let mut locks: Vec<RegionLock> = Vec::new();
-        if self.settings.region_faults {
-            for &va in addresses {
-                let lock = process.region_lock(va);
-                if !locks.iter().any(|other| Rc::ptr_eq(&other.0, &lock.0)) {
-                    lock.begin_write();
-                    locks.push(lock);
-                }
-            }
-        }
-        Changing(locks)
-    }
-
-    /// As [`change_regions`](Self::change_regions), for all regions.
-    pub(super) fn change_all_regions(&self, process: &Process<W>) -> Changing {
-        let mut locks = Vec::new();
-        if self.settings.region_faults {
-            locks = process.region_locks();
-            locks.iter().for_each(RegionLock::begin_write);
-        }
-        Changing(locks)
-    }
-}
-
 /// Regions under change; [`end`](Self::end) readmits readers.
 #[must_use]
-pub(super) struct Changing(Vec<RegionLock>);
+pub(super) struct Changing(pub(super) Vec<RegionLock>);
 
 impl Changing {
     pub(super) fn end(self) {

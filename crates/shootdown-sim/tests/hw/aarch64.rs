@@ -44,8 +44,7 @@ fn leaf_everywhere(tag: u16) -> Broadcast {
     }
 }
 
-/// How often, over the seeds, CPU 1 still reads a page that CPU 0 has unmapped and passed to `flush`. If `fills` is
-/// set, CPU 1 reads once more between the unmap and the flush, through the old entry: the store is not visible yet.
+/// Seeds in which CPU 1 reads a page that CPU 0 has unmapped and flushed; with `fills` it reads it in between as well.
 fn stale_with(errata: ArmErrata, fills: bool, flush: impl Fn(&mut Bed)) -> usize {
     let run = |seed: u64| {
         let mut b = Bed::new(HwConfig { seed, ..arm(errata) });
