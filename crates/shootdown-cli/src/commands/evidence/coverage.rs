@@ -101,9 +101,9 @@ pub(super) fn text(lines: &[Line]) -> String {
     };
     let share = |within: usize| number::percent(within as f64 / found.rows as f64);
     let mut text = format!(
-        "90 % intervals: {} of {} rows that were not fitted lie within ({}), median width ±{}\n",
+        "90 % intervals: of {} not fitted, {} within ({}), median width ±{}\n",
+        number::counted(found.rows, "row"),
         found.within,
-        found.rows,
         share(found.within),
         number::percent(found.median_half_width)
     );
@@ -123,7 +123,8 @@ pub(super) fn text(lines: &[Line]) -> String {
     let all: Vec<&Line> = lines.iter().collect();
     let kinds = kinds.iter().filter_map(|&(kind, name)| {
         let (found, rows) = off(&all, kind)?;
-        Some(format!("{name} {found:.2} of {rows} rows (taken: {:.2})", kind.off()))
+        let rows = number::counted(rows, "row");
+        Some(format!("{name} {found:.2} of {rows} (taken: {:.2})", kind.off()))
     });
     text.push_str(&format!(
         "  how far off, standard deviation of the logarithm, nearest nine in ten: {}\n",

@@ -60,13 +60,16 @@ fn errors_are_taken_on_held_out_rows_only() {
 fn rows_outside_their_intervals_are_marked_and_counted() {
     let near = text(&off_by(1.1), &[], &[], &[], 1);
     assert!(
-        near.contains("90 % intervals: 9 of 9 rows that were not fitted lie within (100.0%)"),
+        near.contains("90 % intervals: of 9 rows not fitted, 9 within (100.0%)"),
         "{near}"
     );
     assert!(near.contains("own table: 9 (100.0%)"), "{near}");
     let far = off_by(3.0);
     let text = text(&far, &[], &[], &[], 1);
-    assert!(text.contains("90 % intervals: 0 of 9 rows"), "{text}");
+    assert!(
+        text.contains("90 % intervals: of 9 rows not fitted, 0 within"),
+        "{text}"
+    );
     let ends = far[0].ends().unwrap();
     assert!(
         ends[0] < far[0].simulated.unwrap() && ends[1] > far[0].simulated.unwrap(),
