@@ -237,14 +237,15 @@ fn a_waiter_is_pinned_if_it_spins() {
 
 #[test]
 #[cfg(debug_assertions)]
-fn it_is_refused_in_the_handler() {
-    for policy in [DESIGN, POSTS] {
-        let (engine, space) = running(policy, 2);
+fn a_flush_of_others_is_refused_in_the_handler() {
+    // Two targets take the general path.
+    for (policy, cpus) in [(DESIGN, 2), (POSTS, 2), (DESIGN, 3), (POSTS, 3)] {
+        let (engine, space) = running(policy, cpus);
         ON_WAIT.set(Some(Box::new(|_| all_answer(engine))));
         let _serving = engine.cpus[0].own.serving.set();
         let refused = catch_unwind(AssertUnwindSafe(|| engine.flush(space, Range::page(0x1000)))).is_err();
         ON_WAIT.set(None);
-        assert!(refused);
+        assert!(refused, "{cpus} CPUs");
     }
 }
 
