@@ -1,5 +1,4 @@
-//! The minimal kernel in C (`examples/minimal-c`): its lines, and its builds by the library's Makefile fragment and CMake
-//! target.
+//! The minimal kernel in C (`examples/minimal-c`): its lines, and its builds by make and by CMake.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

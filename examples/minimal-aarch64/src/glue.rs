@@ -7,7 +7,7 @@ use shootdown_cpu::{BareMetal, Controller, Processor};
 use spin::Once;
 
 /// The software-generated interrupt of shootdowns.
-pub const IPI: u8 = 1;
+const IPI: u8 = 1;
 
 /// Limit of the used tags: every processor has 256 ASIDs.
 const TAGS: u32 = 256;

@@ -1,8 +1,5 @@
 //! The negative control: the space is loaded, and nothing is flushed.
 
-/// The software-generated interrupt, which is never raised.
-pub const IPI: u8 = 1;
-
 static ROOT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
 /// Stores the root.

@@ -17,7 +17,7 @@ static inline void load_root_bare(uint64_t root) { /* Sv39 */
 }
 
 static inline void acknowledge(void) { __asm__ volatile("csrci sip, 2" ::: "memory"); }
-static inline void take_interrupts(uint64_t cpu) { (void)cpu; /* boot.S has */ }
+static inline void take_interrupts(uint64_t cpu) { (void)cpu; /* boot.S has done it */ }
 
 /* A firmware call. */
 static inline void sbi(uint64_t extension, uint64_t function, uint64_t first, uint64_t second, uint64_t third) {

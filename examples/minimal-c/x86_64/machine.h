@@ -23,7 +23,7 @@ static inline void apic_command(uint32_t id, uint32_t command) {
         relax();
 }
 
-static inline void take_interrupts(uint64_t cpu) { (void)cpu; /* boot.S has */ }
+static inline void take_interrupts(uint64_t cpu) { (void)cpu; /* boot.S has done it */ }
 static inline void start_second_cpu(uint64_t cpu) {
     (void)cpu;
     apic_command(1, 0x4500); /* INIT */

@@ -6,7 +6,7 @@ use shootdown_cpu::{BareMetal, Controller, Processor};
 use spin::Once;
 
 /// The vector of the shootdown IPI.
-pub const IPI: u8 = 0xF0;
+const IPI: u8 = 0xF0;
 /// The local APIC of each CPU, at its standard address.
 pub const CONTROLLER: Controller = Controller::XApic(0xFEE0_0000 as *mut u32);
 

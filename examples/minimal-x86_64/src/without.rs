@@ -2,8 +2,6 @@
 
 use shootdown_cpu::Controller;
 
-/// A vector that is never raised.
-pub const IPI: u8 = 0xF0;
 /// The local APIC of each CPU.
 pub const CONTROLLER: Controller = Controller::XApic(0xFEE0_0000 as *mut u32);
 

@@ -1,7 +1,7 @@
 /* The first instructions of each CPU, its part of the interrupt controller, and the exception vectors. QEMU enters at
  * EL1, MMU off, `.bss` zeroed. */
 
-    .set IPI, 1
+    .set IPI, 1                          // as in glue.rs and machine.h
     .section .text.boot, "ax"
     .global start
 start:

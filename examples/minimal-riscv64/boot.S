@@ -16,7 +16,7 @@ start_second:
     add sp, sp, t0
     la t0, trap
     csrw stvec, t0
-    la t0, kernel_tables                      // Sv39
+    la t0, kernel_tables                 // Sv39
     srli t0, t0, 12
     li t2, 8 << 60
     or t0, t0, t2

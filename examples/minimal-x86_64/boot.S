@@ -2,7 +2,7 @@
  * zeroed; the second CPU begins in real mode, in a copy of a few instructions below 1 MiB. */
 
     .intel_syntax noprefix
-    .set IPI, 0xF0
+    .set IPI, 0xF0                       // as in glue.rs and machine.h
     .section .note.pvh, "a", @note
     .balign 4
     .long 4, 8, 18
