@@ -3,9 +3,9 @@
 //!
 //! `cargo semver-checks` compares with a version in a registry. There is none, so it is not run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::{child, workspace};
 
@@ -43,16 +43,23 @@ pub const OLDEST: &str = "1.88";
 pub fn run(end: Instant) -> Result<(), String> {
     recent_enough(&child::output(workspace::cargo().arg("--version"), end)?)?;
     println!("packing and building {}", LIBRARIES.join(", "));
+    let all = workspace::built().join("publish");
+    if all.exists() {
+        std::fs::remove_dir_all(&all).map_err(|error| format!("cannot remove {}: {error}", all.display()))?;
+    }
+    let folder = all.join(new_name()?);
     child::run(
         workspace::cargo()
             .args(["publish", "--dry-run", "--allow-dirty"])
-            .args(packages(&LIBRARIES)),
+            .args(packages(&LIBRARIES))
+            .arg("--target-dir")
+            .arg(&folder),
         end,
     )?;
-    stand_alone()?;
+    stand_alone(&folder)?;
     for name in WITH_EXAMPLES {
         println!("running the examples of the package {name}");
-        child::run(&mut examples(name), end)?;
+        child::run(&mut examples(&folder, name), end)?;
     }
     println!("documentation for {}", DOCUMENTED.join(", "));
     child::run(
@@ -83,11 +90,20 @@ fn recent_enough(version: &str) -> Result<(), String> {
     }
 }
 
+/// The name of a folder that no earlier run had. Cargo keeps packages that it has unpacked under `CARGO_HOME`, by the
+/// path of the folder and the version. In a folder that was used before, it would build against the package of that run.
+/// What it keeps, it removes itself after some months without use.
+fn new_name() -> Result<String, String> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.map_err(|error| format!("the clock is before 1970: {error}"))?;
+    Ok(since.as_nanos().to_string())
+}
+
 /// Makes each package a workspace of its own, where cargo has unpacked it to build it. (It lies below our root, but is
 /// not a member.)
-fn stand_alone() -> Result<(), String> {
+fn stand_alone(folder: &Path) -> Result<(), String> {
     for name in LIBRARIES {
-        let manifest = unpacked(name).join("Cargo.toml");
+        let manifest = unpacked(folder, name).join("Cargo.toml");
         let failed = |error: std::io::Error| format!("{}: {error}", manifest.display());
         let text = std::fs::read_to_string(&manifest).map_err(failed)?;
         std::fs::write(&manifest, text + "\n[workspace]\n").map_err(failed)?;
@@ -96,22 +112,25 @@ fn stand_alone() -> Result<(), String> {
 }
 
 /// Where cargo has unpacked a package. All have the version of the workspace, which is this program's.
-fn unpacked(name: &str) -> PathBuf {
-    workspace::built()
+fn unpacked(folder: &Path, name: &str) -> PathBuf {
+    folder
         .join("package")
         .join(format!("{name}-{}", env!("CARGO_PKG_VERSION")))
 }
 
 /// Runs the examples in the documentation of an unpacked package, with the engine's package in place of the registry's.
-fn examples(name: &str) -> Command {
+fn examples(folder: &Path, name: &str) -> Command {
     let mut command = workspace::cargo();
     command.args(["test", "--doc", "--manifest-path"]);
-    command.arg(unpacked(name).join("Cargo.toml"));
+    command.arg(unpacked(folder, name).join("Cargo.toml"));
     command.arg("--target-dir").arg(workspace::built().join("published"));
     // Of the three only the last needs another.
     if name == "shootdown-host" {
         command.arg("--config");
-        command.arg(format!("patch.crates-io.shootdown.path={:?}", unpacked("shootdown")));
+        command.arg(format!(
+            "patch.crates-io.shootdown.path={:?}",
+            unpacked(folder, "shootdown")
+        ));
     }
     command
 }
@@ -133,6 +152,11 @@ fn oldest() -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_runs_share_a_folder() {
+        assert_ne!(new_name().unwrap(), new_name().unwrap());
+    }
 
     #[test]
     fn an_old_cargo_is_refused_with_the_remedy() {
