@@ -45,7 +45,7 @@ enum Expected {
 
 struct Case {
     name: String,
-    words: String,
+    command_line: String,
     expected: Expected,
 }
 
@@ -109,7 +109,7 @@ fn all(every_fault: bool) -> Vec<Case> {
     for workload in ["tlb_flush2", "madvise_spin", "mprotect_all"] {
         cases.push(Case {
             name: format!("{workload}; ipi, broadcast, adaptive"),
-            words: format!("workload={workload} table=1 design=ipi,broadcast,adaptive threads=1,{CPUS} ms=20"),
+            command_line: format!("workload={workload} table=1 design=ipi,broadcast,adaptive threads=1,{CPUS} ms=20"),
             expected: Expected::Table,
         });
     }
@@ -117,14 +117,14 @@ fn all(every_fault: bool) -> Vec<Case> {
         let jitter = [3000, 700, 1500][seed % 3];
         cases.push(Case {
             name: format!("torture, {design}, seed {seed}"),
-            words: format!("workload=torture design={design} seed={seed} jitter={jitter} steps=1500"),
+            command_line: format!("workload=torture design={design} seed={seed} jitter={jitter} steps=1500"),
             expected: Expected::Torture,
         });
     }
-    let mut caught = |name: String, words: String| {
+    let mut caught = |name: String, command_line: String| {
         cases.push(Case {
             name,
-            words: format!("workload=torture {words} steps=4000"),
+            command_line: format!("workload=torture {command_line} steps=4000"),
             expected: Expected::Caught,
         });
     };
@@ -147,15 +147,20 @@ impl cases::Case for Case {
     fn name(&self) -> &str {
         &self.name
     }
-    fn words(&self) -> &str {
-        &self.words
+    fn command_line(&self) -> &str {
+        &self.command_line
     }
 }
 
 impl Case {
-    fn once(&self, place: &Place, kernel: &Path, number: usize, words: &str) -> Result<Run, String> {
+    fn once(&self, place: &Place, kernel: &Path, number: usize, command_line: &str) -> Result<Run, String> {
         let iso = place.folder.join(format!("{number}.iso"));
-        write_iso(kernel, &format!("bochs=1 {words}"), &iso, &AtomicBool::new(false))?;
+        write_iso(
+            kernel,
+            &format!("bochs=1 {command_line}"),
+            &iso,
+            &AtomicBool::new(false),
+        )?;
         let ran = place
             .bochs
             .run(&iso, CPUS, &place.folder.join(number.to_string()), MOST);
@@ -166,7 +171,7 @@ impl Case {
     fn run(&self, place: &Place, number: usize, used: &Mutex<[u64; BACK_ENDS.len()]>) -> Result<String, String> {
         match self.expected {
             Expected::Table => {
-                let run = self.once(place, &place.plain, number, &self.words)?;
+                let run = self.once(place, &place.plain, number, &self.command_line)?;
                 if let Some(problem) = run.problem() {
                     return Err(problem);
                 }
@@ -175,7 +180,7 @@ impl Case {
                     .ok_or_else(|| format!("no tags were used:\n{}", run.lines.join("\n")))
             }
             Expected::Torture => {
-                let run = self.once(place, &place.faulty, number, &self.words)?;
+                let run = self.once(place, &place.faulty, number, &self.command_line)?;
                 if let Some(problem) = run.problem() {
                     return Err(problem);
                 }
@@ -193,8 +198,8 @@ impl Case {
             Expected::Caught => {
                 for seed in 1..=SEEDS {
                     let jitter = if seed % 2 == 1 { 700 } else { 3000 };
-                    let words = format!("{} seed={seed} jitter={jitter}", self.words);
-                    let run = self.once(place, &place.faulty, number, &words)?;
+                    let command_line = format!("{} seed={seed} jitter={jitter}", self.command_line);
+                    let run = self.once(place, &place.faulty, number, &command_line)?;
                     match run.ended {
                         Ended::Violation => return Ok(run.caught_with(seed)),
                         // A bug may also cause any other failure: that is neither a catch nor a reason to stop.

@@ -137,8 +137,10 @@ mod tests {
     #[test]
     fn a_link_to_no_page_or_to_no_heading_is_found() {
         let page = |path: &str, text: &str| (PathBuf::from(path), text.to_string());
-        let a = r##"<h1 id="top"></h1><a href="b/c.html#one">x</a><a href="#top">x</a><a href="https://example.org/">x</a>"##;
-        let c = r##"<h2 id="one"></h2><a href="../a.html">x</a><img src="../d.svg"><a href="../a.html#two">x</a><a href="e.html">x</a>"##;
+        let a = r##"<h1 id="top"></h1><a href="b/c.html#one">x</a><a href="#top">x</a>
+            <a href="https://example.org/">x</a>"##;
+        let c = r##"<h2 id="one"></h2><a href="../a.html">x</a><img src="../d.svg">
+            <a href="../a.html#two">x</a><a href="e.html">x</a>"##;
         let pages = [page("a.html", a), page("b/c.html", c), page("d.svg", "")];
         let (links, lost) = follow(&pages.into_iter().collect());
         assert_eq!(links, 6);

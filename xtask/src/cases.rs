@@ -9,7 +9,7 @@ pub trait Case: Sync {
     /// Name in reports.
     fn name(&self) -> &str;
     /// The kernel's command line.
-    fn words(&self) -> &str;
+    fn command_line(&self) -> &str;
 }
 
 /// Runs all, on as many host threads as there are processors, but at most four: each runs an emulator. `run` also gets
@@ -31,7 +31,7 @@ pub fn run<C: Case>(
                 Ok(said) => println!("  {:<46} {said}", case.name()),
                 Err(why) => {
                     println!("  {:<46} FAILED: {why}", case.name());
-                    let line = format!("{}: {why} ({})", case.name(), case.words());
+                    let line = format!("{}: {why} ({})", case.name(), case.command_line());
                     failures.lock().expect("no panics").push(line);
                 }
             }
@@ -53,7 +53,7 @@ mod tests {
         fn name(&self) -> &str {
             self
         }
-        fn words(&self) -> &str {
+        fn command_line(&self) -> &str {
             "words"
         }
     }

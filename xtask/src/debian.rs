@@ -82,8 +82,8 @@ pub fn newest_kernel(end: Instant) -> Result<Package, String> {
                 update(end)?;
             }
             find_newest_kernel(end)?.ok_or_else(|| {
-                "the package lists name no linux-image-*-amd64; run: sudo apt-get update (on Debian), or name a package \
-                 by --kernel"
+                "the package lists name no linux-image-*-amd64; run: \
+                 sudo apt-get update (on Debian), or name a package by --kernel"
                     .to_string()
             })
         },

@@ -45,7 +45,7 @@ pub struct Case {
     /// Instructions are not counted, and CPUs run in parallel.
     pub at_once: bool,
     /// The kernel's command line.
-    pub words: String,
+    pub command_line: String,
     /// Whether to use the kernel with known bugs.
     pub faults: bool,
     /// The expected end.
@@ -56,7 +56,7 @@ pub struct Case {
 pub enum Expected {
     /// With success.
     Success,
-    /// The same, and its line of JSON has these words.
+    /// The same, and its line of JSON has this text.
     Says(&'static str),
     /// The output equals that of another run too. On a busy host QEMU's own thread occasionally runs a timer in place
     /// of the thread that runs the CPUs, and a turn then ends elsewhere. So when two runs differ, one of a few more
@@ -92,13 +92,13 @@ pub fn run(end: Instant) -> Result<(), String> {
 }
 
 fn all(emulator: &Emulator) -> Vec<Case> {
-    let case = |name: String, words: String| Case {
+    let case = |name: String, command_line: String| Case {
         name,
         emulator: emulator.clone(),
         cpus: 4,
         shift: 0,
         at_once: false,
-        words,
+        command_line,
         faults: false,
         expected: Expected::Success,
     };
@@ -108,17 +108,17 @@ fn all(emulator: &Emulator) -> Vec<Case> {
     }];
     for workload in ["tlb_flush2", "madvise_spin", "mprotect_all", "process_churn"] {
         for design in ["ipi", "broadcast", "adaptive"] {
-            let words = format!("workload={workload} design={design}");
-            cases.push(case(format!("{workload}, {design}"), words));
+            let command_line = format!("workload={workload} design={design}");
+            cases.push(case(format!("{workload}, {design}"), command_line));
         }
     }
     for number in 0..TORTURES {
         let design = TORTURED[usize::from(number) % TORTURED.len()];
         let (shift, jitter) = (number % 11, [3000, 700, 1500][usize::from(number) % 3]);
-        let words = format!("workload=torture design={design} seed={number} jitter={jitter} steps=1500");
+        let command_line = format!("workload=torture design={design} seed={number} jitter={jitter} steps=1500");
         cases.push(Case {
             shift,
-            ..case(format!("torture, {design}, shift {shift}, seed {number}"), words)
+            ..case(format!("torture, {design}, shift {shift}, seed {number}"), command_line)
         });
     }
     cases.push(Case {
@@ -129,25 +129,25 @@ fn all(emulator: &Emulator) -> Vec<Case> {
             "workload=torture design=adaptive jitter=2000 steps=300".into(),
         )
     });
-    for words in [
+    for command_line in [
         "workload=torture design=adaptive jitter=1000",
         "workload=tlb_flush2 design=adaptive",
     ] {
         cases.push(Case {
             expected: Expected::Twice,
-            ..case(format!("twice: {words}"), words.to_owned())
+            ..case(format!("twice: {command_line}"), command_line.to_owned())
         });
     }
-    let caught = |name: String, words: String| Case {
+    let caught = |name: String, command_line: String| Case {
         shift: 4,
         faults: true,
         expected: Expected::Caught,
-        ..case(name, words)
+        ..case(name, command_line)
     };
     cases.push(caught("control: none".into(), "workload=torture design=none".into()));
     for (fault, design) in visible_faults() {
-        let words = format!("workload=torture design={design} fault={fault} steps=4000");
-        cases.push(caught(format!("fault {fault}, {design}"), words));
+        let command_line = format!("workload=torture design={design} fault={fault} steps=4000");
+        cases.push(caught(format!("fault {fault}, {design}"), command_line));
     }
     cases
 }
@@ -168,13 +168,13 @@ impl cases::Case for Case {
     fn name(&self) -> &str {
         &self.name
     }
-    fn words(&self) -> &str {
-        &self.words
+    fn command_line(&self) -> &str {
+        &self.command_line
     }
 }
 
 impl Case {
-    fn once(&self, image: &Path, words: &str) -> Result<Run, String> {
+    fn once(&self, image: &Path, command_line: &str) -> Result<Run, String> {
         let machine = Machine {
             cpus: self.cpus,
             clock: match self.at_once {
@@ -183,7 +183,7 @@ impl Case {
             },
             memory_mib: 256,
         };
-        machine.run(&self.emulator, image, words, MOST, &AtomicBool::new(false))
+        machine.run(&self.emulator, image, command_line, MOST, &AtomicBool::new(false))
     }
 
     /// Runs it with that kernel.
@@ -193,26 +193,24 @@ impl Case {
     pub fn run(&self, image: &Path) -> Result<String, String> {
         match self.expected {
             Expected::Success => {
-                let run = self.once(image, &self.words)?;
+                let run = self.once(image, &self.command_line)?;
                 match run.problem() {
                     None => Ok(format!("passed in {:.1} s", run.seconds)),
                     Some(problem) => Err(problem),
                 }
             }
-            Expected::Says(words) => {
-                let run = self.once(image, &self.words)?;
+            Expected::Says(text) => {
+                let run = self.once(image, &self.command_line)?;
                 match (run.problem(), run.json()) {
                     (Some(problem), _) => Err(problem),
-                    (None, Some(line)) if line.contains(words) => {
-                        Ok(format!("passed in {:.1} s: {words}", run.seconds))
-                    }
-                    (None, line) => Err(format!("expected {words} in {}", line.unwrap_or("nothing"))),
+                    (None, Some(line)) if line.contains(text) => Ok(format!("passed in {:.1} s: {text}", run.seconds)),
+                    (None, line) => Err(format!("expected {text} in {}", line.unwrap_or("nothing"))),
                 }
             }
             Expected::Twice => {
                 let mut seen: Vec<Vec<String>> = Vec::new();
                 for number in 1..=TRIES {
-                    let run = self.once(image, &self.words)?;
+                    let run = self.once(image, &self.command_line)?;
                     match run.problem() {
                         Some(problem) => return Err(problem),
                         None if seen.contains(&run.lines) => return Ok(format!("two of {number} identical")),
@@ -225,8 +223,8 @@ impl Case {
             Expected::Caught => {
                 for seed in 1..=SEEDS {
                     let jitter = if seed % 2 == 1 { 700 } else { 3000 };
-                    let words = format!("{} seed={seed} jitter={jitter}", self.words);
-                    let run = self.once(image, &words)?;
+                    let command_line = format!("{} seed={seed} jitter={jitter}", self.command_line);
+                    let run = self.once(image, &command_line)?;
                     match run.ended {
                         Ended::Violation => return Ok(run.caught_with(seed)),
                         Ended::Success => {}

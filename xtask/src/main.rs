@@ -45,7 +45,8 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask c-machine        run the machine written in C on AArch64 and RISC-V, by QEMU
        cargo xtask c-library        build the library for kernels in C, check its names and sections, measure it
        cargo xtask size             measure the engine's code with a policy compiled in, on three instruction sets
-       cargo xtask stack [why]      compute the stack of the engine's calls, on three instruction sets; why: the chain of each
+       cargo xtask stack [why]      compute the stack of the engine's calls, on three instruction sets;
+                                    why: the chain of each
        cargo xtask bochs [all]      run it in Bochs, which has PCID and INVPCID; all: with every known bug
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU

@@ -28,8 +28,8 @@ pub enum Need {
     Embed,
     /// The target of the kernel for another instruction set, and its emulator.
     Port(Arch),
-    /// Cross compilers, their Rust targets and those of kernels, what builds the library for them, and QEMU for programs
-    /// of other instruction sets.
+    /// Cross compilers, their Rust targets and those of kernels, what builds the library for them, and QEMU for
+    /// programs of other instruction sets.
     CMachine,
     /// The targets of the minimal kernels, and the oldest supported Rust.
     Publish,

@@ -120,13 +120,13 @@ fn print_table(arch: Arch) {
 }
 
 fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
-    let case = |name: String, words: String| Case {
+    let case = |name: String, command_line: String| Case {
         name,
         emulator: emulator.clone(),
         cpus: 4,
         shift: 0,
         at_once: false,
-        words,
+        command_line,
         faults: false,
         expected: Expected::Success,
     };
@@ -135,21 +135,21 @@ fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
     let mut torture = |design: &str, seed: u8, cpus: usize| {
         if arch == Arch::Riscv64 && FENCED.contains(&design) {
             // Jitter in nanoseconds of the host.
-            let words = format!("workload=torture design={design} seed={seed} jitter=20000 steps={steps}");
+            let command_line = format!("workload=torture design={design} seed={seed} jitter=20000 steps={steps}");
             return cases.push(Case {
                 at_once: true,
                 cpus: 2,
-                ..case(format!("torture, {design}, 2 harts at once, seed {seed}"), words)
+                ..case(format!("torture, {design}, 2 harts at once, seed {seed}"), command_line)
             });
         }
         let (shift, jitter) = (seed % 11, [3000, 700, 1500][usize::from(seed) % 3]);
-        let words = format!("workload=torture design={design} seed={seed} jitter={jitter} steps={steps}");
+        let command_line = format!("workload=torture design={design} seed={seed} jitter={jitter} steps={steps}");
         cases.push(Case {
             shift,
             cpus,
             ..case(
                 format!("torture, {design}, shift {shift}, seed {seed}, {cpus} CPUs"),
-                words,
+                command_line,
             )
         });
     };
@@ -173,11 +173,11 @@ fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
             format!("workload=torture design={design} jitter=1000 steps={steps}"),
         )
     });
-    let caught = |name: String, words: String| Case {
+    let caught = |name: String, command_line: String| Case {
         shift: 4,
         faults: true,
         expected: Expected::Caught,
-        ..case(name, words)
+        ..case(name, command_line)
     };
     cases.push(caught("control: none".into(), "workload=torture design=none".into()));
     for known in shootdown_known_bugs::ALL {
@@ -186,8 +186,8 @@ fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
             if arch == Arch::Riscv64 && FENCED.contains(&design) && !whole {
                 continue;
             }
-            let words = format!("workload=torture design={design} fault={} steps=4000", known.name);
-            cases.push(caught(format!("fault {}, {design}", known.name), words));
+            let command_line = format!("workload=torture design={design} fault={} steps=4000", known.name);
+            cases.push(caught(format!("fault {}, {design}", known.name), command_line));
         }
     }
     cases
@@ -216,8 +216,8 @@ fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case)
         if arch == Arch::Riscv64 && FENCED.contains(&design) {
             continue;
         }
-        let words = format!("workload={workload} design={design} ms=2");
-        cases.push(case(format!("{workload}, {design}"), words));
+        let command_line = format!("workload={workload} design={design} ms=2");
+        cases.push(case(format!("{workload}, {design}"), command_line));
     }
     for (design, broadcasts) in CHURN {
         if arch == Arch::Riscv64 && matches!(design, "arm-broadcast" | "adaptive") {

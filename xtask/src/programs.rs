@@ -117,7 +117,8 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
         judge_together(&boot_with(WINDOWS, &guest, &together, true)?.ended)
             .map_err(|why| format!("{}, {WINDOWS}: {why}", guest.name))?;
         println!(
-            "{}: {} runs of {} programs, twice the same; {} misbehaved and were ended; {} did the same at the same time",
+            "{}: {} runs of {} programs, twice the same; \
+             {} misbehaved and were ended; {} did the same at the same time",
             guest.name,
             good.len(),
             workloads::ALL.len(),

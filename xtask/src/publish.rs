@@ -90,9 +90,9 @@ fn recent_enough(version: &str) -> Result<(), String> {
     }
 }
 
-/// The name of a folder that no earlier run had. Cargo keeps packages that it has unpacked under `CARGO_HOME`, by the
-/// path of the folder and the version. In a folder that was used before, it would build against the package of that run.
-/// What it keeps, it removes itself after some months without use.
+/// The name of a folder that no earlier run had. Cargo keeps the packages that it has unpacked under `CARGO_HOME`, by
+/// the path of the folder and the version. In a folder of an earlier run it would build against that run's package.
+/// Cargo removes them itself after some months without use.
 fn new_name() -> Result<String, String> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.map_err(|error| format!("the clock is before 1970: {error}"))?;

@@ -113,7 +113,13 @@ fn path<'a>(text: &'a str, before: &[&'a str], found: &mut Vec<Vec<&'a str>>) ->
 
 #[test]
 fn paths_are_found_outside_of_comments_and_tests() {
-    let text = "//! a::b\nuse c::{d, e::{F, self}};\nfn f() { g::<h::I>() } // j::k\n\n#[cfg(test)]\nmod tests {\n    use l::m;\n}\n";
+    let text = "//! a::b\n\
+        use c::{d, e::{F, self}};\n\
+        fn f() { g::<h::I>() } // j::k\n\n\
+        #[cfg(test)]\n\
+        mod tests {\n    \
+        use l::m;\n\
+        }\n";
     let text = product(text);
     let found = paths(&text);
     let long: Vec<String> = found

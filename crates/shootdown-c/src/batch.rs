@@ -1,10 +1,10 @@
 //! Batches of flushes, and the flush before an entry is relied on.
 
+use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::engine::{engine_of, shootdown_engine};
 use crate::kernel::Hooks;
 use crate::range::shootdown_range;
 use crate::space::{shootdown_space, space_of};
-use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::mem::MaybeUninit;
 use shootdown::Batch;
 

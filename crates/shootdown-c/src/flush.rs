@@ -1,10 +1,10 @@
 //! Flushes, with an immediate wait or a token.
 
+use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::engine::{engine_of, shootdown_engine};
 use crate::kernel::Hooks;
 use crate::range::shootdown_range;
 use crate::space::{shootdown_space, space_of};
-use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use shootdown::Token;

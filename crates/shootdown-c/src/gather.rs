@@ -1,10 +1,10 @@
 //! Gathers: an unmap of one space, whose frames are released when its flush is complete.
 
+use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::engine::{engine_of, shootdown_engine};
 use crate::kernel::Hooks;
 use crate::range::{shootdown_range, stride_of};
 use crate::space::{shootdown_space, space_of};
-use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::slice::from_raw_parts_mut;

@@ -1,11 +1,11 @@
 //! The hooks of C as the engine calls them.
 
+use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::fixed::FIXED;
 use crate::hooks::{shootdown_hooks, shootdown_stuck};
 use crate::instructions::Instructions;
 use crate::range::shootdown_range;
 use crate::settings::{shootdown_settings, shootdown_status};
-use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use shootdown::{
     Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Event, Kernel, Local, Policy, Root, Secondary, Space, Stuck,
@@ -168,9 +168,9 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
             .is_some_and(|hook| unsafe { hook(self.kernel, cpu as u32) })
     }
 
-    fn secondary(&self, root: Root, told: Secondary) -> u64 {
+    fn secondary(&self, root: Root, invalidation: Secondary) -> u64 {
         let Some(hook) = self.optional.secondary else { return 0 };
-        let range = match told {
+        let range = match invalidation {
             Secondary::Flush(range) => Some(shootdown_range::from(range)),
             Secondary::End => None,
         };

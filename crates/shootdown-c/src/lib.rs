@@ -9,6 +9,7 @@
 
 mod batch;
 mod cpu;
+mod cpu_words;
 mod engine;
 mod event;
 mod fixed;
@@ -28,10 +29,10 @@ mod settings;
 mod sizes;
 mod space;
 mod walk;
-mod words;
 
 pub use batch::*;
 pub use cpu::*;
+pub use cpu_words::*;
 pub use engine::*;
 pub use flush::*;
 pub use gather::*;
@@ -42,4 +43,3 @@ pub use settings::*;
 pub use sizes::*;
 pub use space::*;
 pub use walk::*;
-pub use words::*;

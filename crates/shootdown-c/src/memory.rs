@@ -1,8 +1,8 @@
 //! One block of memory for an engine, its CPUs and its tags.
 
+use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::kernel::{CEngine, CFacade, CSpace, Hooks};
 use crate::settings::{shootdown_settings, shootdown_status};
-use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::alloc::Layout;
 use core::ffi::c_void;
 use shootdown::{Design, Engine, Facade, PerCpu, Root, Storage, Tags, tag_words};

@@ -1,9 +1,9 @@
 //! The settings of an engine: the design, by name and with changes, the machine and the hooks.
 
+use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::fixed::FIXED;
 use crate::hooks::shootdown_hooks;
 use crate::instructions::Instructions;
-use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::{c_char, c_void};
 use shootdown::{Design, Errata, Machine, Policy, Root};
 

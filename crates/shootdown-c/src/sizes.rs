@@ -2,8 +2,8 @@
 //!
 //! Upper bounds, checked here against the library. shootdown_engine_size and shootdown_space_size are exact.
 
+use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::kernel::{CEngine, CFacade, CSpace};
-use crate::words::SHOOTDOWN_CPU_WORDS;
 use shootdown::PerCpu;
 
 /// Alignment of the memory of an engine or a space, bytes: a cache line.

@@ -1,8 +1,8 @@
 //! Address spaces.
 
+use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::engine::{engine_of, shootdown_engine};
 use crate::kernel::{CSpace, words_of};
-use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use shootdown::Root;
 

@@ -1,9 +1,9 @@
 //! Lockless walks of page tables.
 
+use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::engine::{engine_of, shootdown_engine};
 use crate::kernel::Hooks;
 use crate::space::{shootdown_space, space_of};
-use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::mem::MaybeUninit;
 use shootdown::Walk;
 

@@ -5,7 +5,7 @@
 extern crate shootdown_check_patched as shootdown_check;
 
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
-use shootdown_check::{Bounds, Play, Priorities, Scenario, at_random, explore, replay, scenario, subject};
+use shootdown_check::{Bounds, Play, Priorities, Scenario, at_random, configuration, explore, replay, scenario};
 use shootdown_known_bugs::{Bug, select};
 
 /// Bug, race, design.
@@ -90,8 +90,8 @@ const STATES: u64 = 1_000_000;
 
 fn case(race: &str, design: &str, memory: Architecture) -> Scenario {
     let race = scenario::races().find(|known| known.name == race).expect("a race");
-    let subject = subject::subjects().find(|known| known.name == design);
-    subject::under(race, subject.expect("a design").on(memory))
+    let configuration = configuration::configurations().find(|known| known.name == design);
+    configuration::under(race, configuration.expect("a design").on(memory))
 }
 
 #[test]

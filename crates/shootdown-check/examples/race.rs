@@ -10,8 +10,8 @@
 //! Races of three CPUs take 200 random runs. An exploration that exceeds STATES states is aborted: `unknown`. Exit
 //! status: 0, 1 if a rule was broken, 2 on bad usage. `--list` names every race under every sound design.
 
+use shootdown_check::configuration::{self, Configuration};
 use shootdown_check::scenario;
-use shootdown_check::subject::{self, Subject};
 use shootdown_check::{Bounds, Play, Scenario, Violation, at_random, explore};
 use std::process::ExitCode;
 
@@ -25,8 +25,8 @@ struct Outcome {
     broken: Option<Violation>,
 }
 
-fn explored(race: &Scenario, subject: Subject, most: u64) -> Outcome {
-    let mut play = Play::new(subject::under(race, subject));
+fn explored(race: &Scenario, configuration: Configuration, most: u64) -> Outcome {
+    let mut play = Play::new(configuration::under(race, configuration));
     if race.scripts.len() > 2 {
         let found = (0..RUNS).find_map(|seed| at_random(&mut play, seed).map(|found| (seed + 1, found)));
         return match found {
@@ -59,19 +59,19 @@ fn explored(race: &Scenario, subject: Subject, most: u64) -> Outcome {
 
 fn list() {
     for race in scenario::races() {
-        for subject in subject::subjects().filter(|subject| subject.name != "none") {
-            println!("{}/{}", race.name, subject.name);
+        for configuration in configuration::configurations().filter(|configuration| configuration.name != "none") {
+            println!("{}/{}", race.name, configuration.name);
         }
     }
 }
 
 /// A race under a design, by their names.
-fn named(name: &str) -> Option<(&'static Scenario, Subject)> {
+fn named(name: &str) -> Option<(&'static Scenario, Configuration)> {
     let (race, design) = name.split_once('/')?;
     let race = scenario::races().find(|known| known.name == race)?;
-    subject::subjects()
+    configuration::configurations()
         .find(|known| known.name == design)
-        .map(|subject| (race, subject))
+        .map(|configuration| (race, configuration))
 }
 
 fn main() -> ExitCode {
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     // A panic of the engine is a verdict, which is printed once.
     std::panic::set_hook(Box::new(|_| {}));
     for name in names {
-        let Some((race, subject)) = named(name) else {
+        let Some((race, configuration)) = named(name) else {
             eprintln!("race: {name:?} is not RACE/DESIGN; see --list");
             return ExitCode::from(2);
         };
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
             states,
             runs,
             broken,
-        } = explored(race, subject, most);
+        } = explored(race, configuration, most);
         let why = broken.as_ref().map_or(String::new(), |broken| format!("\t{broken}"));
         println!("{verdict}\t{name}\t{states} states\t{runs} runs{why}");
         if broken.is_some() {

@@ -6,7 +6,7 @@
 //! | `publish_tables` | `mfence` | `dsb ishst`: walkers find what this CPU has written | `fence rw,rw` |
 //! | `before_ipi` | `mfence` | `dsb ishst` | `fence rw,o` |
 //! | `before_root_load` | nothing | `dsb ish` | `fence rw,rw` |
-//! | local invalidation | drains, at once | TLBI, in progress until `dsb nsh` | SFENCE.VMA: the hart's walker finds what the hart knows |
+//! | local invalidation | drains, at once | TLBI, until `dsb nsh` | SFENCE.VMA: walkers see what the hart knows |
 //! | broadcast | in progress until synchronised | the same; `dsb ish` | firmware's SFENCE.VMA on every hart |
 //!
 //! A data memory barrier of Arm orders only loads and stores. An interrupt, a root load and a TLBI may take effect
@@ -107,7 +107,7 @@ impl Machine {
                 self.cpu().tlb.invalidate(covers);
             }
         }
-        self.tell(|| format!("invalidates {covers:?}"));
+        self.trace(|| format!("invalidates {covers:?}"));
         self.refill();
     }
 
@@ -118,7 +118,7 @@ impl Machine {
         if self.architecture.is_weak() {
             self.memory.views.order_walks(self.current);
         }
-        self.tell(|| "synchronises: its own invalidations are complete".into());
+        self.trace(|| "synchronises: its own invalidations are complete".into());
         self.refill();
     }
 
@@ -140,7 +140,7 @@ impl Machine {
                 self.fill_since(self.memory.views.walks_since(cpu));
             }
         }
-        self.tell(|| {
+        self.trace(|| {
             format!(
                 "loads root {root} under tag {tag}{}",
                 if keep { ", keeping its entries" } else { "" }
@@ -163,7 +163,7 @@ impl Machine {
         for cpu in &mut self.cpus {
             cpu.tlb.doom(covers, issuer);
         }
-        self.tell(|| format!("broadcasts {covers:?}"));
+        self.trace(|| format!("broadcasts {covers:?}"));
         self.refill();
     }
 
@@ -176,7 +176,7 @@ impl Machine {
         if self.architecture == Architecture::Arm {
             self.complete(true);
         }
-        self.tell(|| "synchronises: its broadcasts are complete".into());
+        self.trace(|| "synchronises: its broadcasts are complete".into());
         self.refill();
     }
 
@@ -187,6 +187,6 @@ impl Machine {
             self.memory.views.send(self.current, cpu);
         }
         self.cpus[cpu].pending = true;
-        self.tell(|| format!("interrupts CPU {cpu}"));
+        self.trace(|| format!("interrupts CPU {cpu}"));
     }
 }

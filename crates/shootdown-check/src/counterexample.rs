@@ -64,7 +64,8 @@ impl Recorded {
             .filter(|(line, _)| !line.trim().is_empty())
             .map(|(line, number)| {
                 step(line).ok_or(format!(
-                    "line {number}: expected `run CPU`, `interrupt CPU`, `drain CPU PLACE` or `old CPU BACK`, found `{line}`"
+                    "line {number}: expected `run CPU`, `interrupt CPU`, \
+                     `drain CPU PLACE` or `old CPU BACK`, found `{line}`"
                 ))
             })
             .collect::<Result<_, _>>()?;

@@ -6,7 +6,7 @@
 use crate::machine::{Line, Step};
 use crate::play::Play;
 use crate::report::{Counterexample, ENDLESS, Report, ending};
-use crate::snapshot::Moment;
+use crate::snapshot::Snapshot;
 use crate::violation::Violation;
 use crate::word::mix;
 use std::collections::HashSet;
@@ -110,13 +110,13 @@ fn search(
 ) -> bool {
     let mut path: Vec<Fork> = Vec::new();
     // By the length of the path at the fork.
-    let mut moments: Vec<Moment> = Vec::new();
+    let mut snapshots: Vec<Snapshot> = Vec::new();
     loop {
         report.runs += 1;
         match path.last() {
             None => play.restart(false),
             Some(fork) => {
-                play.go_back(&moments[path.len() - 1]);
+                play.go_back(&snapshots[path.len() - 1]);
                 play.take(fork.steps[fork.at]);
             }
         }
@@ -160,11 +160,11 @@ fn search(
                 // The CPU that ran last comes first.
                 steps.sort_by_key(|step| step.cpu() != last.cpu());
             }
-            if moments.len() == path.len() {
-                moments.push(play.moment());
+            if snapshots.len() == path.len() {
+                snapshots.push(play.snapshot());
             }
             if steps.len() > 1 {
-                play.keep(&mut moments[path.len()]);
+                play.keep(&mut snapshots[path.len()]);
             }
             path.push(Fork {
                 steps,

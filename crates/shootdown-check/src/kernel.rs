@@ -3,7 +3,7 @@
 
 use crate::architecture::Architecture;
 use crate::machine::{PAGES, with};
-use crate::orders::{Asked, is_kept};
+use crate::ordering_sites::{Order, is_kept};
 use crate::tlb::{Covers, KERNEL_PAGE};
 use crate::world::{CheckWorld, point_in_script};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Kernel, Local, Root, Tag};
@@ -87,7 +87,7 @@ unsafe impl Kernel<1> for CheckKernel {
 
     #[track_caller]
     fn local_sync(&self) {
-        let kept = is_kept(Location::caller(), Asked::Barrier);
+        let kept = is_kept(Location::caller(), Order::Barrier);
         // On other architectures each is complete on return.
         if kept && with(|machine| machine.architecture == Architecture::Arm) {
             point_in_script();

@@ -231,13 +231,13 @@ impl Machine {
         (kept.freed_frames, kept.freed_tables) = (self.freed_frames, self.freed_tables);
     }
 
-    /// Restores a state, except what is known about sharing. With `tell` later events are recorded.
-    pub(crate) fn go_back(&mut self, kept: &Kept, tell: bool) {
+    /// Restores a state, except what is known about sharing. With `traced` later events are recorded.
+    pub(crate) fn go_back(&mut self, kept: &Kept, traced: bool) {
         self.cpus.clone_from(&kept.cpus);
         self.memory.go_back(&kept.memory);
         (self.freed_frames, self.freed_tables) = (kept.freed_frames, kept.freed_tables);
         self.violation = None;
-        self.story = tell.then(Vec::new);
+        self.story = traced.then(Vec::new);
     }
 
     /// The possible steps, without those that may as well happen later: a store becomes visible just before another
@@ -340,16 +340,16 @@ impl Machine {
 
     /// Adds a line to the textual run, if it is recorded.
     #[inline]
-    pub(crate) fn tell(&mut self, text: impl FnOnce() -> String) {
-        self.tell_of(self.current, false, text);
+    pub(crate) fn trace(&mut self, text: impl FnOnce() -> String) {
+        self.trace_on(self.current, false, text);
     }
 
     #[inline]
     pub(crate) fn detail(&mut self, text: impl FnOnce() -> String) {
-        self.tell_of(self.current, true, text);
+        self.trace_on(self.current, true, text);
     }
 
-    pub(crate) fn tell_of(&mut self, cpu: usize, detail: bool, text: impl FnOnce() -> String) {
+    pub(crate) fn trace_on(&mut self, cpu: usize, detail: bool, text: impl FnOnce() -> String) {
         if let Some(story) = &mut self.story {
             story.push(Line {
                 cpu,
@@ -364,7 +364,7 @@ impl Machine {
     /// The script of the current CPU begins an action.
     pub(crate) fn begins(&mut self, text: impl FnOnce() -> String) {
         self.cpu().depth += 1;
-        self.tell(text);
+        self.trace(text);
     }
 
     /// The script ends its innermost action. What it has read on the way no longer matters: the script keeps nothing,
@@ -383,7 +383,7 @@ impl Machine {
     pub(crate) fn is_done(&mut self) {
         let cpu = self.cpu();
         (cpu.done, cpu.place) = (true, Place::MAX);
-        self.tell(|| "is done".into());
+        self.trace(|| "is done".into());
     }
 
     // Waits.

@@ -166,7 +166,7 @@ impl Machine {
                 return false;
             };
             self.memory.replace(cpu, address, value, self.words.contains(address));
-            self.tell_of(cpu, true, || format!("word {address} becomes visible: {value:#x}"));
+            self.trace_on(cpu, true, || format!("word {address} becomes visible: {value:#x}"));
             self.refill();
         }
         true
@@ -264,7 +264,7 @@ impl Machine {
             self.learns(seen);
         }
         self.cpu().interrupted = Some(interrupted);
-        self.tell(|| "takes its interrupt".into());
+        self.trace(|| "takes its interrupt".into());
     }
 
     /// The handler ends. It returns nothing, so what it has read does not affect the interrupted code: the CPU is at
@@ -277,21 +277,21 @@ impl Machine {
         cpu.masked = false;
         (cpu.reads, cpu.blocked) = (interrupted.reads, interrupted.blocked);
         (cpu.next, cpu.loads) = (interrupted.next, interrupted.loads);
-        self.tell(|| "goes on after its interrupt".into());
+        self.trace(|| "goes on after its interrupt".into());
         self.judge();
     }
 
     pub(crate) fn free_frame(&mut self, frame: Frame) {
         self.acts(8);
         self.freed_frames |= 1 << frame;
-        self.tell(|| format!("frees frame {frame}"));
+        self.trace(|| format!("frees frame {frame}"));
         self.judge();
     }
 
     pub(crate) fn free_table(&mut self, table: Table) {
         self.acts(9);
         self.freed_tables |= 1 << table;
-        self.tell(|| format!("frees table {table}"));
+        self.trace(|| format!("frees table {table}"));
         self.judge();
     }
 

@@ -3,7 +3,7 @@
 use crate::architecture::Architecture;
 use crate::kernel::CheckKernel;
 use crate::machine::{self, Kept, Line, Machine, Step, with};
-use crate::snapshot::{Moment, Script};
+use crate::snapshot::{Script, Snapshot};
 use crate::stage::{Cpus, Scenario, Stage};
 use crate::violation::Violation;
 use crate::world::{Resume, handles_by, point, yields_through};
@@ -76,10 +76,10 @@ impl Play {
         self.scenario.memory
     }
 
-    /// Restarts: set-up done, and every CPU before its first operation. With `tell` the run is recorded.
-    pub fn restart(&mut self, tell: bool) {
+    /// Restarts: set-up done, and every CPU before its first operation. With `traced` the run is recorded.
+    pub fn restart(&mut self, traced: bool) {
         // The engine consists of words, which are restored. In debug builds each CPU also has a flag.
-        with(|machine| machine.go_back(&self.start, tell));
+        with(|machine| machine.go_back(&self.start, traced));
         self.stage.reset_cpus(&self.cpus);
         let stage: *const Stage = &raw const *self.stage;
         for (cpu, slot) in self.scripts.iter_mut().enumerate() {
@@ -104,22 +104,22 @@ impl Play {
     }
 
     /// An empty snapshot for [`keep`](Self::keep).
-    pub(crate) fn moment(&self) -> Moment {
-        Moment::new(self.stage.copy_of_cpus(), &self.scripts)
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.stage.copy_of_cpus(), &self.scripts)
     }
 
-    /// Copies the present state to `moment`.
-    pub(crate) fn keep(&self, moment: &mut Moment) {
-        with(|machine| machine.keep(&mut moment.machine));
-        moment.cpus = self.stage.copy_of_cpus();
-        moment.keep_scripts(&self.scripts);
+    /// Copies the present state to `snapshot`.
+    pub(crate) fn keep(&self, snapshot: &mut Snapshot) {
+        with(|machine| machine.keep(&mut snapshot.machine));
+        snapshot.cpus = self.stage.copy_of_cpus();
+        snapshot.keep_scripts(&self.scripts);
     }
 
     /// Restores a state, except what is known about sharing. Invalid after an earlier state was restored.
-    pub(crate) fn go_back(&mut self, moment: &Moment) {
-        with(|machine| machine.go_back(&moment.machine, false));
-        self.stage.reset_cpus(&moment.cpus);
-        moment.put_scripts_back(&mut self.scripts);
+    pub(crate) fn go_back(&mut self, snapshot: &Snapshot) {
+        with(|machine| machine.go_back(&snapshot.machine, false));
+        self.stage.reset_cpus(&snapshot.cpus);
+        snapshot.put_scripts_back(&mut self.scripts);
     }
 
     /// The possible steps.

@@ -304,7 +304,8 @@ pub const ROLL_OVERS: &[Scenario] = &[
     },
     Scenario {
         name: "roll-over-lazy",
-        about: "a CPU takes a tag when none is left, then the space that another has loaded lazily, and withdraws a page from it",
+        about: "a CPU takes a tag when none is left, \
+            then the space that another has loaded lazily, and withdraws a page from it",
         tags: FEW_TAGS,
         before: |stage| {
             stage.on(1, |stage| {
@@ -328,7 +329,8 @@ pub const ROLL_OVERS: &[Scenario] = &[
     },
     Scenario {
         name: "roll-over-batch",
-        about: "a batch withdraws pages of two spaces while a CPU takes a tag when none is left, and then one of the two",
+        about: "a batch withdraws pages of two spaces while a CPU takes \
+            a tag when none is left, and then one of the two",
         tags: FEW_TAGS,
         before: no_tag_is_left,
         scripts: &[
@@ -418,7 +420,8 @@ pub const OF_FOUR: &[Scenario] = &[
     },
     Scenario {
         name: "tables-4",
-        about: "a table is freed and a page of another space withdrawn while a CPU that has left walks it and one goes off and comes back",
+        about: "a table is freed and a page of another space withdrawn while \
+            a CPU that has left walks it and one goes off and comes back",
         design: Policy::IPI.on(Machine::PCID),
         scripts: &[
             |stage| stage.free_table(0),

@@ -55,14 +55,14 @@ struct KeptScript {
 }
 
 /// A complete saved state.
-pub(crate) struct Moment {
+pub(crate) struct Snapshot {
     pub(crate) machine: Kept,
     /// The engine's per-CPU state: words, and two flags that are not words.
     pub(crate) cpus: Cpus,
     scripts: Vec<KeptScript>,
 }
 
-impl Moment {
+impl Snapshot {
     /// An empty snapshot for `scripts`.
     pub(crate) fn new(cpus: Cpus, scripts: &[Option<Script>]) -> Self {
         let nothing = || KeptScript {
@@ -70,7 +70,7 @@ impl Moment {
             suspended_at: 0,
             stack: Vec::new(),
         };
-        Moment {
+        Snapshot {
             machine: Kept::default(),
             cpus,
             scripts: scripts.iter().map(|_| nothing()).collect(),
@@ -122,7 +122,7 @@ impl KeptScript {
 mod tests {
     use crate::play::Play;
     use crate::random::at_random;
-    use crate::{scenario, subject};
+    use crate::{configuration, scenario};
 
     /// The steps of a run that takes the first and the last possible step in turn, and the states in between.
     fn go_on(play: &mut Play, steps: usize) -> Vec<u64> {
@@ -141,19 +141,22 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_moment_follows_it_again() {
+    fn a_restored_snapshot_continues_in_the_same_way() {
         for race in [&scenario::RACES[1], &scenario::OF_THREE[2]] {
-            let mut play = Play::new(subject::under(race, subject::subjects().next().expect("a preset")));
+            let mut play = Play::new(configuration::under(
+                race,
+                configuration::configurations().next().expect("a preset"),
+            ));
             // The sharing of words must be known: it determines where other CPUs may run.
             (0..100).for_each(|seed| drop(at_random(&mut play, seed)));
             for before in 1..40 {
                 play.restart(false);
                 go_on(&mut play, before);
-                let mut moment = play.moment();
-                play.keep(&mut moment);
+                let mut snapshot = play.snapshot();
+                play.keep(&mut snapshot);
                 let at = play.hash();
                 let first = go_on(&mut play, 60);
-                play.go_back(&moment);
+                play.go_back(&snapshot);
                 assert_eq!(play.hash(), at);
                 assert_eq!(go_on(&mut play, 60), first, "{}, {before} steps", race.name);
             }

@@ -2,7 +2,7 @@
 
 use crate::architecture::Architecture;
 use crate::machine::{self, with};
-use crate::orders::{Asked, is_kept};
+use crate::ordering_sites::{Order, is_kept};
 use crate::sharing::Touch;
 use crate::word::{Address, MAX_CPUS};
 use corosensei::Yielder;
@@ -94,7 +94,7 @@ impl CheckWord {
 
     #[track_caller]
     fn update(&self, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
-        let full = is_kept(Location::caller(), Asked::Full);
+        let full = is_kept(Location::caller(), Order::Full);
         point_before(self.0, Touch::Write);
         with(|machine| machine.update(self.0, full, change))
     }
@@ -114,14 +114,14 @@ unsafe impl Word for CheckWord {
 
     #[track_caller]
     fn load(&self, order: Ordering) -> u64 {
-        let acquire = order == Ordering::Acquire && is_kept(Location::caller(), Asked::Acquire);
+        let acquire = order == Ordering::Acquire && is_kept(Location::caller(), Order::Acquire);
         point_before(self.0, Touch::Read);
         with(|machine| machine.load(self.0, acquire))
     }
 
     #[track_caller]
     fn store(&self, value: u64, order: Ordering) {
-        let release = order == Ordering::Release && is_kept(Location::caller(), Asked::Release);
+        let release = order == Ordering::Release && is_kept(Location::caller(), Order::Release);
         point_before(self.0, Touch::Write);
         with(|machine| machine.store(self.0, value, release));
     }
@@ -160,7 +160,7 @@ pub struct CheckWorld;
 /// Carries out a barrier; other CPUs run first if it could affect them.
 #[track_caller]
 fn barrier(what: fn(&mut machine::Machine)) {
-    if !is_kept(Location::caller(), Asked::Barrier) {
+    if !is_kept(Location::caller(), Order::Barrier) {
         return;
     }
     // With nothing in the buffer, and no walker behind, a barrier affects only its own CPU.

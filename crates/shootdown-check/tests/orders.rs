@@ -2,51 +2,51 @@
 //! enough. x86 forgives missing acquires and releases.
 
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
-use shootdown_check::orders::{Asked, asked_in, leave_out};
-use shootdown_check::{Bounds, Play, Scenario, explore, scenario, subject};
+use shootdown_check::ordering_sites::{Order, leave_out, requested_in};
+use shootdown_check::{Bounds, Play, Scenario, configuration, explore, scenario};
 
 /// Source file, kind of order, race, design, and the memory models that detect the omission.
-const MISSED: &[(&str, Asked, &str, &str, &[Architecture])] = &[
+const MISSED: &[(&str, Order, &str, &str, &[Architecture])] = &[
     // The log's orders are left to loom: unwritten entries read as "everything", and no race wraps around the ring.
     // Here: the DSB before a generation, and the one after local invalidations.
-    ("transport/broadcast.rs", Asked::Barrier, "flush", "ipi", &[Arm]),
+    ("transport/broadcast.rs", Order::Barrier, "flush", "ipi", &[Arm]),
     (
         "transport/broadcast.rs",
-        Asked::Barrier,
+        Order::Barrier,
         "flush",
         "arm-broadcast",
         &[Arm],
     ),
     (
         "flush/kernel_range.rs",
-        Asked::Barrier,
+        Order::Barrier,
         "kernel-range",
         "broadcast",
         &[X86, Arm, RiscV],
     ),
     // Before interrupts.
-    ("transport/send.rs", Asked::Barrier, "flush", "ipi", &[Arm, RiscV]),
-    ("transport/post.rs", Asked::Barrier, "twice", "adaptive", &[Arm, RiscV]),
+    ("transport/send.rs", Order::Barrier, "flush", "ipi", &[Arm, RiscV]),
+    ("transport/post.rs", Order::Barrier, "twice", "adaptive", &[Arm, RiscV]),
     // Joins, generations, leaving lazy TLB mode, walks.
-    ("cpuset.rs", Asked::Full, "return", "ipi", &[Arm, RiscV]),
+    ("cpuset.rs", Order::Full, "return", "ipi", &[Arm, RiscV]),
     (
         "cpu/switch.rs",
-        Asked::Barrier,
+        Order::Barrier,
         "return",
         "adaptive",
         &[X86, Arm, RiscV],
     ),
-    ("flush/mod.rs", Asked::Full, "roll-over-lazy", "ipi", &[Arm, RiscV]),
-    ("cpu/switch.rs", Asked::Barrier, "lazy", "ipi", &[X86, Arm, RiscV]),
+    ("flush/mod.rs", Order::Full, "roll-over-lazy", "ipi", &[Arm, RiscV]),
+    ("cpu/switch.rs", Order::Barrier, "lazy", "ipi", &[X86, Arm, RiscV]),
     (
         "walk/mod.rs",
-        Asked::Barrier,
+        Order::Barrier,
         "foreign-walk",
         "walk-precise",
         &[X86, Arm, RiscV],
     ),
     // Coming online.
-    ("cpu/hotplug.rs", Asked::Barrier, "kernel-hotplug", "ipi", &[Arm]),
+    ("cpu/hotplug.rs", Order::Barrier, "kernel-hotplug", "ipi", &[Arm]),
 ];
 
 /// More states than any of these races has.
@@ -60,15 +60,15 @@ fn is_found(scenario: Scenario) -> bool {
 
 #[test]
 fn what_the_memory_of_one_instruction_set_forgives_is_missed_with_that_of_another() {
-    for &(file, asked, race, design, memories) in MISSED {
+    for &(file, order, race, design, memories) in MISSED {
         let race = scenario::races().find(|known| known.name == race).expect("a race");
-        let subject = subject::subjects().find(|known| known.name == design);
+        let configuration = configuration::configurations().find(|known| known.name == design);
         for memory in Architecture::ALL {
-            let scenario = subject::under(race, subject.expect("a design").on(memory));
-            let sites = asked_in(|| assert!(!is_found(scenario), "nothing is left out"));
+            let scenario = configuration::under(race, configuration.expect("a design").on(memory));
+            let sites = requested_in(|| assert!(!is_found(scenario), "nothing is left out"));
             let mut own = sites
                 .into_iter()
-                .filter(|site| site.file.ends_with(&format!("/{file}")) && site.asked == asked);
+                .filter(|site| site.file.ends_with(&format!("/{file}")) && site.order == order);
             let missed = own.find(|&site| {
                 leave_out(Some(site));
                 let found = is_found(scenario);
@@ -77,11 +77,11 @@ fn what_the_memory_of_one_instruction_set_forgives_is_missed_with_that_of_anothe
             });
             if let Some(site) = missed {
                 println!(
-                    "{file}:{}, {asked:?}: {} under {design} on {memory}",
+                    "{file}:{}, {order:?}: {} under {design} on {memory}",
                     site.line, race.name
                 );
             }
-            let which = format!("{asked:?} of {file} in {} under {design} on {memory}", race.name);
+            let which = format!("{order:?} of {file} in {} under {design} on {memory}", race.name);
             assert_eq!(missed.is_some(), memories.contains(&memory), "{which}");
         }
     }

@@ -1,16 +1,16 @@
 //! The races of two CPUs, exhaustively, under every design and memory model; and the negative control.
 
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
+use shootdown_check::configuration::{self, Configuration};
 use shootdown_check::scenario;
-use shootdown_check::subject::{self, Subject};
 use shootdown_check::{Bounds, Play, Priorities, Report, Scenario, Violation, at_random, explore, replay};
 
 /// More states than any of these races has.
 const STATES: u64 = 2_000_000;
 
-fn run(race: &Scenario, subject: Subject) -> Report {
+fn run(race: &Scenario, configuration: Configuration) -> Report {
     explore(
-        &mut Play::new(subject::under(race, subject)),
+        &mut Play::new(configuration::under(race, configuration)),
         Bounds::states(STATES),
         &mut |_| true,
     )
@@ -18,10 +18,12 @@ fn run(race: &Scenario, subject: Subject) -> Report {
 
 fn holds(memory: Architecture, races: impl Iterator<Item = &'static Scenario> + Clone, designs: impl Fn(&str) -> bool) {
     let mut states = 0;
-    for subject in subject::subjects().filter(|subject| subject.name != "none" && designs(subject.name)) {
+    for configuration in configuration::configurations()
+        .filter(|configuration| configuration.name != "none" && designs(configuration.name))
+    {
         for race in races.clone() {
-            let report = run(race, subject.on(memory));
-            let which = format!("{} under {} on {memory}", race.name, subject.name);
+            let report = run(race, configuration.on(memory));
+            let which = format!("{} under {} on {memory}", race.name, configuration.name);
             if let Some(found) = report.found {
                 panic!("{which}: {}", found.violation);
             }
@@ -78,13 +80,13 @@ fn no_order_of_steps_frees_a_table_under_a_lockless_walk() {
 
 #[test]
 fn the_control_is_caught_and_its_counterexample_can_be_replayed() {
-    let none = subject::subjects()
-        .find(|subject| subject.name == "none")
+    let none = configuration::configurations()
+        .find(|configuration| configuration.name == "none")
         .expect("the control");
     let flush = &scenario::RACES[0];
     let found = run(flush, none).found.expect("nothing is invalidated");
     assert!(matches!(found.violation, Violation::Stale { .. }), "{found:?}");
-    let mut play = Play::new(subject::under(flush, none));
+    let mut play = Play::new(configuration::under(flush, none));
     let (lines, violation) = replay(&mut play, &found.steps).expect("the same steps");
     assert_eq!(violation, Some(found.violation));
     assert!(
@@ -95,10 +97,10 @@ fn the_control_is_caught_and_its_counterexample_can_be_replayed() {
 
 #[test]
 fn a_step_that_is_not_possible_is_refused_with_its_number() {
-    let ipi = subject::subjects()
-        .find(|subject| subject.name == "ipi")
+    let ipi = configuration::configurations()
+        .find(|configuration| configuration.name == "ipi")
         .expect("a preset");
-    let mut play = Play::new(subject::under(&scenario::RACES[0], ipi));
+    let mut play = Play::new(configuration::under(&scenario::RACES[0], ipi));
     let steps = [shootdown_check::Step::Run(0), shootdown_check::Step::Interrupt(1)];
     assert_eq!(replay(&mut play, &steps).err(), Some(1));
 }
@@ -106,14 +108,14 @@ fn a_step_that_is_not_possible_is_refused_with_its_number() {
 #[test]
 fn random_runs_of_three_and_four_cpus_break_nothing() {
     for race in scenario::OF_THREE.iter().chain(scenario::OF_FOUR) {
-        for subject in subject::subjects().filter(|subject| subject.name != "none") {
+        for configuration in configuration::configurations().filter(|configuration| configuration.name != "none") {
             for memory in Architecture::ALL {
-                let mut play = Play::new(subject::under(race, subject.on(memory)));
+                let mut play = Play::new(configuration::under(race, configuration.on(memory)));
                 let mut priorities = Priorities::new(3);
                 for seed in 0..150 {
                     let found = at_random(&mut play, seed).or_else(|| priorities.run(&mut play, seed));
                     if let Some(found) = found {
-                        let which = format!("{} under {} on {memory}", race.name, subject.name);
+                        let which = format!("{} under {} on {memory}", race.name, configuration.name);
                         panic!("{which}, seed {seed}: {}", found.violation);
                     }
                 }

@@ -29,7 +29,8 @@ pub struct Entry {
 /// The entry for recordings in lists; for `compare` only.
 pub const RECORDED: Entry = Entry {
     name: "trace:FILE",
-    description: "a program recorded by `record` or read by `import`, replayed by `compare` (one op: a flush asked for)",
+    description: "a program recorded by `record` or read by `import`, \
+        replayed by `compare` (one op: a flush asked for)",
 };
 
 /// Every workload of the simulator's own.

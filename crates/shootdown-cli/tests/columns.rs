@@ -52,8 +52,14 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shootdown-trace/tests/data/go_gc.txt.gz");
     std::fs::copy(recording, folder.path().join("go.txt.gz")).unwrap();
-    let row = "[[row]]\ntable = \"lab\"\nworkload = \"madvise_spin\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 2\n\
-               ns_per_op = 9000\nsource = \"madvise loop, two CPUs, median of 5\"\n";
+    let row = "[[row]]\n\
+               table = \"lab\"\n\
+               workload = \"madvise_spin\"\n\
+               machine = \"milan-72\"\n\
+               design = \"ipi\"\n\
+               threads = 2\n\
+               ns_per_op = 9000\n\
+               source = \"madvise loop, two CPUs, median of 5\"\n";
     std::fs::write(folder.path().join("rows.toml"), row).unwrap();
     folder
 }
@@ -65,7 +71,8 @@ fn what_every_command_prints_fits_the_terminal() {
         for words in [
             "compare tlb_flush2 --threads 1,4,72 --virtual-ms 0.2 --jobs 2",
             "compare tlb_flush2 --threads 2,16 --runs 3 --virtual-ms 0.2 --jobs 2 --latencies --legend --verbose",
-            "compare tlb_flush2 --on generic-riscv-64 --designs arm-broadcast,arm-local-first --threads 2 --virtual-ms 0.2",
+            "compare tlb_flush2 --on generic-riscv-64 \
+             --designs arm-broadcast,arm-local-first --threads 2 --virtual-ms 0.2",
             "compare trace:go.txt.gz --threads 2,4 --jobs 2 --legend",
             "sweep tlb_flush2 --threads 2,4 --set costs.ipi_send=range:2 --virtual-ms 0.2 --jobs 2 --legend",
             "import go.txt.gz -o go.parquet --legend",

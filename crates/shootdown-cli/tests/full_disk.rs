@@ -36,8 +36,14 @@ fn with_room_for(blocks: u32, args: &[&str], file: &str, printed: &str) -> (Stri
         app-7  (  7)  [000]  1.000000: tlb_flush: pages:1 reason:remote shootdown (1)\n\
         app-8  (  7)  [001]  1.000010: tlb_flush: pages:2 reason:remote shootdown (1)\n";
     std::fs::write(folder.path().join("trace.txt"), trace).unwrap();
-    let row = "[[row]]\ntable = \"lab\"\nworkload = \"madvise_spin\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 2\n\
-               ns_per_op = 9000\nsource = \"madvise loop, two CPUs, median of 5\"\n";
+    let row = "[[row]]\n\
+               table = \"lab\"\n\
+               workload = \"madvise_spin\"\n\
+               machine = \"milan-72\"\n\
+               design = \"ipi\"\n\
+               threads = 2\n\
+               ns_per_op = 9000\n\
+               source = \"madvise loop, two CPUs, median of 5\"\n";
     std::fs::write(folder.path().join("rows.toml"), row).unwrap();
     let before = names(folder.path());
     let output = on_a_full_disk(blocks, folder.path(), args);
@@ -101,7 +107,10 @@ fn runs_of_the_bare_metal_kernel() {
     std::fs::create_dir_all(folder.path().join("kernel")).unwrap();
     std::fs::write(folder.path().join("kernel/Cargo.toml"), "name = \"shootdown-kernel\"\n").unwrap();
     let qemu = folder.path().join("qemu-system-x86_64");
-    let line = r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,"accesses_checked":10,"broadcast":"emulated","broadcasts_per_op":0.5,"requester_instructions":500.0,"target_instructions":null}"#;
+    let line = concat!(
+        r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,"accesses_checked":10,"#,
+        r#""broadcast":"emulated","broadcasts_per_op":0.5,"requester_instructions":500.0,"target_instructions":null}"#,
+    );
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = --version ] && echo 'QEMU emulator version 8.2.0' && exit\necho '{line}'\nexit 33\n"
     );

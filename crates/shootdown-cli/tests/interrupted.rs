@@ -127,8 +127,14 @@ fn after_estimate(arguments: &str, done: usize) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let row = |threads: u32| {
         format!(
-            "[[row]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = {threads}\n\
-             ns_per_op = 9000\nsource = \"a loop\"\n"
+            "[[row]]\n\
+             table = \"lab\"\n\
+             workload = \"tlb_flush2\"\n\
+             machine = \"milan-72\"\n\
+             design = \"ipi\"\n\
+             threads = {threads}\n\
+             ns_per_op = 9000\n\
+             source = \"a loop\"\n"
         )
     };
     std::fs::write(folder.path().join("rows.toml"), row(1) + &row(72)).unwrap();

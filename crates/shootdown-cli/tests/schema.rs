@@ -66,7 +66,8 @@ fn simulated_runs_are_as_their_schemas_say() {
         recording()
     ));
     let swept = printed(
-        "sweep tlb_flush2,madvise_spin --designs ipi,adaptive,none --threads 2 --virtual-ms 0.2 --set costs.invlpg=100,200",
+        "sweep tlb_flush2,madvise_spin --designs ipi,adaptive,none \
+         --threads 2 --virtual-ms 0.2 --set costs.invlpg=100,200",
     );
     assert!(swept["runs"][0]["costs.invlpg"].is_number(), "{swept}");
     let shown = printed("timeline tlb_flush2 --threads 4");
@@ -104,8 +105,14 @@ fn recordings_are_as_their_schemas_say() {
 #[test]
 fn a_users_own_rows_are_as_the_schema_says() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = "[[row]]\ntable = \"mine\"\nworkload = \"tlb_flush2\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 2\n\
-                kloops_per_s = 500\nsource = \"here\"\n";
+    let rows = "[[row]]\n\
+                table = \"mine\"\n\
+                workload = \"tlb_flush2\"\n\
+                machine = \"milan-72\"\n\
+                design = \"ipi\"\n\
+                threads = 2\n\
+                kloops_per_s = 500\n\
+                source = \"here\"\n";
     std::fs::write(folder.path().join("rows.toml"), rows).unwrap();
     let found = printed(folder.path(), "evidence --rows rows.toml --virtual-ms 0.2");
     assert_eq!(found["rows"].as_array().unwrap().len(), 1, "{found}");

@@ -70,8 +70,14 @@ fn the_search_finds_a_wrong_plural() {
 #[test]
 fn one_of_a_thing_is_no_plural() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = "[[row]]\ntable = \"mine\"\nworkload = \"tlb_flush2\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 1\n\
-                kloops_per_s = 500\nsource = \"here\"\n";
+    let rows = "[[row]]\n\
+                table = \"mine\"\n\
+                workload = \"tlb_flush2\"\n\
+                machine = \"milan-72\"\n\
+                design = \"ipi\"\n\
+                threads = 1\n\
+                kloops_per_s = 500\n\
+                source = \"here\"\n";
     std::fs::write(folder.path().join("rows.toml"), rows).unwrap();
     let line = "  cc1-7   (      5) [000] d..2. 2.000001: tlb_flush: pages:1 reason:local MM shootdown (3)\n";
     std::fs::write(folder.path().join("one.txt"), line).unwrap();

@@ -19,10 +19,10 @@
 //!
 //! | name | x86-64 | AArch64 | RISC-V |
 //! | --- | --- | --- | --- |
-//! | `BareMetal` | locked instructions | DMB; DSB for table walks and the interrupt controller | FENCE RW,RW; FENCE IORW,IORW around interrupts |
+//! | `BareMetal` | locked instructions | DMB; DSB for walks and the GIC | FENCE RW,RW; FENCE IORW,IORW for IPIs |
 //! | `Processor::invalidate` | INVLPG, INVPCID, CR4.PGE | TLBI | SFENCE.VMA, or SINVAL.VMA |
 //! | `Processor::local_sync` | nothing | DSB NSH; ISB | SFENCE.INVAL.IR with Svinval |
-//! | `Processor::load_root` | MOV to CR3 | TTBR0_EL1; to drop entries, through a root without user addresses | satp, likewise; a fence of the ASID that is left |
+//! | `Processor::load_root` | MOV to CR3 | TTBR0_EL1; an empty root first, to drop entries | satp; SFENCE.VMA |
 //! | `Processor::broadcast` | INVLPGB | TLBI IS, range forms | SBI RFENCE, which may refuse: [`FlushByIpi`] |
 //! | `Processor::broadcast_sync` | TLBSYNC | DSB ISH; ISB | nothing |
 //! | `Controller::send` | xAPIC, x2APIC | GICv3 | SBI IPI, CLINT |

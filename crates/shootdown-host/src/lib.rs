@@ -5,9 +5,11 @@
 //! in their TLB, and waits only for those.
 //!
 //! ```text
-//!   facade.rs     atomics of the host; a wait that yields       tlb.rs        a software TLB, ready to use
-//!   threads.rs    Threads: the hooks of the engine, on threads  broadcast.rs  broadcast invalidation, carried out at safe points
+//!   facade.rs     atomics of the host; a wait that yields
+//!   threads.rs    Threads: the hooks of the engine, on threads
 //!   cpu.rs        Cpu: a thread that is a CPU; its safe points
+//!   tlb.rs        a software TLB, ready to use
+//!   broadcast.rs  broadcast invalidation, carried out at safe points
 //! ```
 //!
 //! `examples/tiny_emulator.rs` is a complete small emulator. In short:

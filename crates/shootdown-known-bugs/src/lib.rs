@@ -20,7 +20,15 @@ macro_rules! bugs {
 
         /// All of them.
         pub const ALL: &[Known] = &[
-            $(Known { bug: Bug::$name, name: stringify!($name), number: $number, source: $source, what: $what, qemu: $qemu, not_in_qemu: $why_not },)*
+            $(Known {
+                bug: Bug::$name,
+                name: stringify!($name),
+                number: $number,
+                source: $source,
+                what: $what,
+                qemu: $qemu,
+                not_in_qemu: $why_not,
+            },)*
         ];
     };
 }

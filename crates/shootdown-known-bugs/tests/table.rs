@@ -136,8 +136,11 @@ fn arguments(page: &mut String) {
 
 fn page() -> String {
     let mut page = String::from(HEAD);
-    page += "\n## Known bugs\n\nEach is a patch of a copy of the engine (`crates/shootdown-patched`) or of the simulated \
-             kernel around it\n(`crates/shootdown-sim-patched`), selected at run time. No other build contains any.\n";
+    page += "\n\
+             ## Known bugs\n\n\
+             Each is a patch of a copy of the engine \
+             (`crates/shootdown-patched`) or of the simulated kernel around it\n\
+             (`crates/shootdown-sim-patched`), selected at run time. No other build contains any.\n";
     page += COLUMNS;
     bugs(&mut page);
     for (kind, about) in [
@@ -151,8 +154,8 @@ fn page() -> String {
         ),
         (
             "hardware",
-            "## Wrong machines and wrong oracles\n\n`cargo test -p shootdown-sim --test hw mutations`. Named are the \
-             tests that must fail.\n",
+            "## Machines and oracles with injected defects\n\n\
+             `cargo test -p shootdown-sim --test hw mutations`. Named are the tests that must fail.\n",
         ),
     ] {
         page += "\n";

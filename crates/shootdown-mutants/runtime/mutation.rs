@@ -3,7 +3,7 @@
 //! | variable | |
 //! | --- | --- |
 //! | `SHOOTDOWN_MUTANT` | the number of the active mutation; none without it |
-//! | `SHOOTDOWN_REACHED` | a file that gets, at the end of the process, the number of sites passed and the mutations that would have made a difference |
+//! | `SHOOTDOWN_REACHED` | a file, written at the end: sites that were passed, and mutations that would have mattered |
 //! | `SHOOTDOWN_LIMIT` | sites after which the process is taken to hang, and ends with status 97 |
 
 extern crate std;

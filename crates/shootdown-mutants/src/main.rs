@@ -170,7 +170,7 @@ fn run(mut options: Options) -> Result<bool, String> {
         let open: Vec<u32> = numbers.iter().copied().filter(is_open).collect();
         try_all(&trial, mutants, &open, usize::from(options.jobs))?;
     }
-    Ok(tell(options, &chosen, &journal, &arguments))
+    Ok(print_report(options, &chosen, &journal, &arguments))
 }
 
 fn selected(options: &Options, mutants: &[Mutant]) -> Vec<u32> {
@@ -260,7 +260,7 @@ fn try_all(trial: &Trial, mutants: &[Mutant], open: &[u32], jobs: usize) -> Resu
 }
 
 /// Shows the known results. Whether no mutation survives.
-fn tell(options: &Options, chosen: &[&Mutant], journal: &Journal, arguments: &Arguments) -> bool {
+fn print_report(options: &Options, chosen: &[&Mutant], journal: &Journal, arguments: &Arguments) -> bool {
     let rows = table::rows(chosen, |name| journal.known(name), arguments);
     let survivors: Vec<_> = rows.iter().filter(|row| row.survives()).map(|row| row.mutant).collect();
     let refuted: Vec<_> = rows

@@ -164,7 +164,7 @@ fn arguments(probes: &[&Probe]) -> Vec<String> {
 ///
 /// # Errors
 /// When it cannot be run.
-pub fn ask(probes: &[&Probe], number: u32, scratch: &Path) -> Result<Option<Caught>, String> {
+pub fn run_all(probes: &[&Probe], number: u32, scratch: &Path) -> Result<Option<Caught>, String> {
     let program = &probes[0].program;
     let seconds: f64 = probes.iter().map(|probe| probe.baseline.seconds).sum();
     let passed: u64 = probes.iter().map(|probe| probe.baseline.passed).sum();

@@ -160,7 +160,7 @@ impl<'a> Trial<'a> {
             count += group.len();
             let seconds: f64 = probes.iter().map(|probe| probe.baseline.seconds).sum();
             spent += seconds;
-            caught = probe::ask(&probes, number, scratch)?;
+            caught = probe::run_all(&probes, number, scratch)?;
             let catcher = caught
                 .as_ref()
                 .map(|caught| group[probes.iter().position(|one| one.shown() == caught.probe).unwrap_or(0)]);

@@ -51,7 +51,8 @@ impl Bochs {
         let models = ask(&["--help", "cpu"])?;
         if !models.lines().any(|line| line.trim() == BOCHS_CPU) {
             return Err(format!(
-                "bochs offers no processor {BOCHS_CPU}, the first with PCID and INVPCID; version 2.7 does (package bochs)"
+                "bochs offers no processor {BOCHS_CPU}, \
+                 the first with PCID and INVPCID; version 2.7 does (package bochs)"
             ));
         }
         let version = models

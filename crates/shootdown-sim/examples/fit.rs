@@ -87,7 +87,8 @@ const BY_MOVEMENTS: [Fitted; 4] = [
 const HYPOTHESES: &[Hypothesis] = &[
     Hypothesis {
         name: "contended",
-        about: "contended lines set the ceiling of broadcast; transfers between two CPUs and the fabric stay at their priors",
+        about: "contended lines set the ceiling of broadcast; \
+            transfers between two CPUs and the fabric stay at their priors",
         held: &[
             ("costs.transfer_socket", 99.5),
             ("kernel.call_target", 398.0),
@@ -122,7 +123,8 @@ const HYPOTHESES: &[Hypothesis] = &[
     },
     Hypothesis {
         name: "descriptors",
-        about: "a call costs the movements of its descriptor's line, so ipi fixes line transfers; the fabric is as slow as broadcast allows",
+        about: "a call costs the movements of its descriptor's line, so ipi fixes line transfers; \
+            the fabric is as slow as broadcast allows",
         held: &[],
         tied: &[("kernel.call_target", MOVEMENTS, "costs.transfer_socket")],
         fitted: &BY_MOVEMENTS,

@@ -259,13 +259,15 @@ fn main() {
     let jobs = std::env::args().nth(1).and_then(|jobs| jobs.parse().ok()).unwrap_or(2);
     println!("# How far simulated figures move when the numbers of a model move within their stated ranges. Made by");
     println!(
-        "# `cargo run --release -p shootdown-sim --example intervals`: {SAMPLES} samples of {WINDOW_MS} ms. `log_rates` are natural"
+        "# `cargo run --release -p shootdown-sim --example intervals`: \
+         {SAMPLES} samples of {WINDOW_MS} ms. `log_rates` are natural"
     );
     println!(
         "# logarithms of the rate of each sample over that of the model as it is, `log_flushes` those of CPU time in"
     );
     println!(
-        "# invalidation per operation. Which cell stands for which run: crates/shootdown-cli/src/comparison/interval.rs."
+        "# invalidation per operation. Which cell stands for which run: \
+         crates/shootdown-cli/src/comparison/interval.rs."
     );
     for machine in &MACHINES {
         print(machine, jobs);

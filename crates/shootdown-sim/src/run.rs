@@ -4,7 +4,7 @@ use crate::design::find_design;
 use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, activity};
 use crate::os::category::Category;
-use crate::os::{Diary, EngineCounts, System};
+use crate::os::{DecisionLog, EngineCounts, System};
 use crate::result::latencies;
 use crate::setup::{hardware_config, hook_costs, host, os_costs, os_settings};
 use crate::shares::whole_time_shares;
@@ -34,7 +34,7 @@ pub fn run(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunR
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
     /// Requests by method and their durations, in the measured window; decisions with reasons, from the start.
-    pub diary: Diary,
+    pub decision_log: DecisionLog,
     /// Engine events from the start.
     pub counts: EngineCounts,
     /// The cost estimate of each method at the end.
@@ -56,7 +56,7 @@ pub struct Explanation {
 /// As [`run`].
 pub fn explain(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<(RunResult, Explanation), String> {
     let mut explanation = Some(Explanation {
-        diary: Diary::default(),
+        decision_log: DecisionLog::default(),
         counts: EngineCounts::default(),
         costs: Costs::PRIORS,
         broadcast: false,
@@ -121,7 +121,7 @@ fn run_sized<const W: usize>(
         system.use_scheduler(&machine, model.kernel.slice.round() as u64);
     }
     if explanation.is_some() {
-        system.engine.kernel().keep_diary(model.topology.cpus());
+        system.engine.kernel().keep_decision_log(model.topology.cpus());
     }
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
     start_threads(&machine, &system, spec, workload, shared, &counters);
@@ -166,7 +166,7 @@ fn run_sized<const W: usize>(
     if let Some(explanation) = explanation {
         let kernel = system.engine.kernel();
         *explanation = Explanation {
-            diary: kernel.take_diary().unwrap_or_default(),
+            decision_log: kernel.take_decision_log().unwrap_or_default(),
             counts: kernel.counts(),
             costs: system.engine.costs(),
             broadcast: model.broadcasts(),

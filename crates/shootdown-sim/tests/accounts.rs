@@ -29,7 +29,7 @@ fn play(cpus: usize, design: impl Into<Design>, script: impl FnOnce(&Machine, &S
     });
     let (hooks, costs) = (HookCosts::default(), OsCosts::default());
     let system = System::new(&machine, hw, hooks, design.into(), costs, OsSettings::default());
-    system.engine.kernel().keep_diary(cpus);
+    system.engine.kernel().keep_decision_log(cpus);
     script(&machine, &system);
     assert_eq!(machine.run(u64::MAX, |_| true), Outcome::Finished);
     assert_eq!(system.hw.borrow().violation_count(), 0);
@@ -144,8 +144,8 @@ fn a_flush_goes_its_own_way_and_not_that_of_the_one_before() {
             system.offline();
         });
     });
-    let diary = system.engine.kernel().take_diary().expect("it was kept");
-    let counts = diary.requests.each_ref().map(|requests| requests.count);
+    let decision_log = system.engine.kernel().take_decision_log().expect("it was kept");
+    let counts = decision_log.requests.each_ref().map(|requests| requests.count);
     assert_eq!(counts, [KINDS, KINDS, 0], "local, interrupts, broadcast");
     let flushes = system
         .preemption

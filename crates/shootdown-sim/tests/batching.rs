@@ -34,7 +34,12 @@ fn run(workload: &str, pages_per_call: u32, calls_per_flush: u32) -> Batched {
     let (result, explanation) = explain(&spec, &mut |_| true).unwrap();
     assert_eq!(result.stale, 0, "{workload}");
     assert!(result.ops > 0, "{workload}");
-    let flushes: u64 = explanation.diary.requests.iter().map(|requests| requests.count).sum();
+    let flushes: u64 = explanation
+        .decision_log
+        .requests
+        .iter()
+        .map(|requests| requests.count)
+        .sum();
     // An operation is a page in tlb_flush2, and a call in the others.
     let pages_per_op = if workload == "tlb_flush2" { 1 } else { pages_per_call };
     Batched {

@@ -11,9 +11,19 @@ fn recording(events: u64) -> String {
         .map(|number| {
             let (seconds, micros) = (5862 + number / 100_000, number % 100_000);
             match number % 4 {
-                0 => format!("             cc1-27692   (  27680) [001] d..2.  {seconds}.{micros:06}: sched_switch: prev_comm=cc1 prev_pid=27692 prev_prio=120 prev_state=R+ ==> next_comm=make next_pid=27674 next_prio=120\n"),
-                1 => format!("            make-27674   (  27674) [001] ...2.  {seconds}.{micros:06}: csd_queue_cpu: cpu=0 callsite=on_each_cpu_cond_mask+0x20/0x60 func=flush_tlb_func csd=00000000247cb77d\n"),
-                _ => format!("            make-27674   (  27674) [001] d..2.  {seconds}.{micros:06}: tlb_flush: pages:1 reason:local MM shootdown (3)\n"),
+                0 => format!(
+                    "             cc1-27692   (  27680) [001] d..2.  \
+                    {seconds}.{micros:06}: sched_switch: prev_comm=cc1 prev_pid=27692 \
+                    prev_prio=120 prev_state=R+ ==> next_comm=make next_pid=27674 next_prio=120\n"
+                ),
+                1 => format!(
+                    "            make-27674   (  27674) [001] ...2.  {seconds}.{micros:06}: csd_queue_cpu: \
+                    cpu=0 callsite=on_each_cpu_cond_mask+0x20/0x60 func=flush_tlb_func csd=00000000247cb77d\n"
+                ),
+                _ => format!(
+                    "            make-27674   (  27674) [001] d..2.  \
+                    {seconds}.{micros:06}: tlb_flush: pages:1 reason:local MM shootdown (3)\n"
+                ),
             }
         })
         .collect()

@@ -341,12 +341,12 @@ pub(crate) fn bits(mut word: u64) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::interleave::{self, Meddling};
+    use crate::testing::interleave::{self, Interleaved};
     use core::cell::Cell;
     use std::boxed::Box;
     use std::vec::Vec;
 
-    type Set = CpuSet<Meddling, 9>;
+    type Set = CpuSet<Interleaved, 9>;
 
     #[test]
     fn of_two_that_come_or_go_at_once_none_is_lost() {

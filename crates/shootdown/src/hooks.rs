@@ -472,7 +472,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// May return before it is carried out. It then returns a ticket for [`secondary_sync`](Kernel::secondary_sync):
     /// not 0, and never lower than one returned earlier. 0 says that there is nothing to wait for.
     #[inline]
-    fn secondary(&self, _root: Root, _told: Secondary) -> u64 {
+    fn secondary(&self, _root: Root, _invalidation: Secondary) -> u64 {
         0
     }
 

@@ -19,35 +19,39 @@
 //! | --- | --- |
 //! | a CPU comes online or goes offline | [`Engine::cpu_online`], [`Engine::cpu_offline`] |
 //! | user code enters the kernel | [`Engine::enter_kernel`], optional |
-//! | the scheduler switches | [`Engine::switch_to`], [`Engine::enter_lazy`], [`Engine::leave_lazy`], [`Engine::switch_to_kernel`] |
+//! | the scheduler switches | [`Engine::switch_to`], [`Engine::switch_to_kernel`] |
+//! | a CPU enters or leaves lazy TLB mode | [`Engine::enter_lazy`], [`Engine::leave_lazy`] |
 //! | an NMI handler is about to access user addresses | [`Engine::user_access_ok`] |
 //! | the shootdown interrupt arrives | [`Engine::on_ipi`] |
 //! | a lock is waited for with interrupts off | [`Engine::poll`], in the loop |
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
 //! | a range of one space is unmapped, with frames to free | [`Engine::gather`] |
 //! | many spaces at once | [`Engine::batch`], and [`Engine::flush_pending`] before relying on a cleared entry |
-//! | private memory was unmapped, and frames and range can wait | [`Engine::flush_later`], with [`Engine::tick`] on every CPU |
+//! | private memory was unmapped, frames can wait | [`Engine::flush_later`], and [`Engine::tick`] on every CPU |
 //! | kernel mappings changed | [`Engine::flush_kernel`] |
 //! | page tables are read without a lock | [`Engine::walk`] |
 //! | page-table pages were unlinked | [`Engine::flush_tables`], or [`Engine::flush`] and [`Engine::retire_tables`] |
-//! | the same, if they are not reused at once | [`Engine::flush_tables_later`], with [`Engine::quiescent`] on every CPU |
+//! | the same, pages can wait | [`Engine::flush_tables_later`], and [`Engine::quiescent`] on every CPU |
 //! | a space ends | [`Engine::retire`] |
 //! | all CPUs are up, once | [`Engine::calibrate`], for [`Reach::Adaptive`] |
 //!
 //! # The contract, and where it is kept
 //! | | what | where |
 //! | --- | --- | --- |
-//! | C1 | no translation is used that the tables did not hold after the flush | `flush/mod.rs` (`publish_and_count`), `cpu/switch.rs`, `cpu/catch_up.rs` |
+//! | C1 | after a flush no CPU uses the old translation | `flush/mod.rs` (`publish_and_count`), `cpu/switch.rs` |
+//! | C1 | a CPU that was away catches up first | `cpu/catch_up.rs` |
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
-//! | C1, C2 | relaxed, opt-in: an old translation may be used until its quarantine ends | `flush/deferred.rs`, [`Free::Deferred`] |
-//! | C1 | a target may answer before it invalidates, if it uses nothing meanwhile | `transport/early_ack.rs`, [`Ack::Early`] |
-//! | C3 | page-table pages are freed only after paging-structure caches are purged, on lazy CPUs too | [`Range::with_tables`], `flush/targets.rs`, `cpu/catch_up.rs` |
+//! | C1, C2 | relaxed, opt-in: until its quarantine ends | `flush/deferred.rs`, [`Free::Deferred`] |
+//! | C1 | a target that uses nothing meanwhile may answer first | `transport/early_ack.rs`, [`Ack::Early`] |
+//! | C3 | page-table pages outlive cached links to them | [`Range::with_tables`], `cpu/catch_up.rs` |
+//! | | on CPUs in lazy TLB mode too | `flush/targets.rs` |
 //! | | and after every lockless walk that could hold a pointer to them | [`TablesFree`], the proof; `walk/` |
 //! | C1-C3 | the same for TLBs that belong to no CPU | `transport/secondary.rs`, [`Kernel::secondary`] |
-//! | C4 | a tag gets a new owner only when no CPU holds entries under it | `tags/pool.rs`, `tags/rollover.rs`, `cpu/switch.rs` (`load_slot`) |
-//! | C5 | handlers take no lock; waiters serve; an offline CPU is not waited for | `transport/handler.rs`, `flush/token.rs` (`wait_reporting`), `cpu/hotplug.rs` |
+//! | C4 | a tag gets a new owner only when no CPU holds entries under it | `tags/`, `cpu/switch.rs` (`load_slot`) |
+//! | C5 | handlers take no lock; waiters serve requests | `transport/handler.rs`, `flush/token.rs` (`wait_reporting`) |
+//! | | no CPU waits for an offline one | `cpu/hotplug.rs` |
 //! | C6 | in any doubt, flush more | `space/log.rs`, `cpu/catch_up.rs` (`missed`), `range.rs`, `tags/pool.rs` |
-//! | C7 | a wait for another CPU's answer that takes too long is reported, never abandoned | `flush/token.rs` (`wait_reporting`), [`Kernel::stuck`] |
+//! | C7 | a long wait is reported, never abandoned | `flush/token.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
 #![warn(clippy::too_many_lines, clippy::excessive_nesting)]
 

@@ -67,7 +67,8 @@ proptest! {
         for shift in [21, 30, 39] {
             for span in start >> shift..=(start + length - 1) >> shift {
                 let next = named.partition_point(|&address| address < span << shift);
-                prop_assert!(named.get(next).is_some_and(|&address| address >> shift == span), "span {span:#x} of 2^{shift}");
+                prop_assert!(named.get(next).is_some_and(|&address| address >> shift == span), "span {span:#x} of \
+                    2^{shift}");
             }
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! | model | protocol | engine |
 //! | --- | --- | --- |
-//! | [`generations`] | per-CPU tags: generations, switches, lazy CPUs, requests, freed tables | `flush/mod.rs`, `flush/targets.rs`, `cpu/switch.rs`, `transport/handler.rs`, `cpu/catch_up.rs` |
+//! | [`generations`] | per-CPU tags: generations, switches, requests, freed tables | `flush/`, `cpu/`, `transport/` |
 //! | [`rollover`] | system-wide tags that roll over | `tags/rollover.rs`, `cpu/switch.rs`, `flush/local_first.rs` |
-//! | [`promotion`] | from slots to a system-wide tag and back | `tags/promotion.rs`, `tags/demotion.rs`, `cpu/switch.rs` |
+//! | [`promotion`] | from slots to a system-wide tag and back | `tags/`, `cpu/switch.rs` |
 //! | [`walks`] | lockless walks and freed tables | `walk/` |
 //!
 //! A model is not the engine but an argument for it, in which every step can be read. `shootdown-check` explores the

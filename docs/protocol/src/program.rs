@@ -34,7 +34,7 @@ pub struct Cpu<P, O> {
     /// The position that an interrupt interrupted.
     pub outer: Option<Place<P>>,
     /// Requesters with a pending request, one bit each.
-    pub asked: u8,
+    pub pending: u8,
     /// The requester that is being served.
     pub serving: u8,
     /// Targets, one bit each, while they are being chosen; then those that have not answered.
@@ -48,7 +48,7 @@ impl<P, O: Default> Default for Cpu<P, O> {
         Cpu {
             at: None,
             outer: None,
-            asked: 0,
+            pending: 0,
             serving: 0,
             targets: 0,
             own: O::default(),
@@ -89,7 +89,7 @@ impl<P, O, S> State<P, O, S> {
             .zip(&mut self.cpus)
             .filter(|(number, _)| targets >> number & 1 == 1)
         {
-            other.asked |= 1 << cpu;
+            other.pending |= 1 << cpu;
         }
     }
 
@@ -97,8 +97,8 @@ impl<P, O, S> State<P, O, S> {
     pub fn take_request(&mut self, cpu: usize) {
         self.memory.barrier(cpu);
         let cpu = &mut self.cpus[cpu];
-        cpu.serving = cpu.asked.trailing_zeros() as u8;
-        cpu.asked &= cpu.asked - 1;
+        cpu.serving = cpu.pending.trailing_zeros() as u8;
+        cpu.pending &= cpu.pending - 1;
     }
 
     /// `Request::acknowledge`: a full barrier; then the requester that `cpu` serves no longer waits for it.
@@ -128,7 +128,7 @@ pub fn steps<P: Protocol>(protocol: &P, state: &StateOf<P>, steps: &mut Vec<Step
         if next_op(protocol, cpu).is_some_and(|op| !protocol.waits(state, number, op)) {
             steps.push(Step::Run(id));
         }
-        if cpu.asked != 0 && protocol.is_open(cpu) {
+        if cpu.pending != 0 && protocol.is_open(cpu) {
             steps.push(Step::Interrupt(id));
         }
         steps.extend(state.memory.drainable(number).map(|index| Step::Drain(id, index as u8)));
@@ -187,7 +187,7 @@ fn behind<P: Copy, O: PartialEq>(ops: &[O], place: Place<P>, next: Next<O>) -> O
 }
 
 /// A step in a few words.
-pub fn tell<P: Protocol>(protocol: &P, state: &StateOf<P>, step: Step) -> String {
+pub fn describe<P: Protocol>(protocol: &P, state: &StateOf<P>, step: Step) -> String {
     match (step, next_op(protocol, &state.cpus[step.cpu()])) {
         (Step::Begin(cpu, program), _) => format!("CPU {cpu} begins {:?}", P::PROGRAMS[usize::from(program)]),
         (Step::Run(cpu), Some(op)) => format!("CPU {cpu}: {op:?}"),

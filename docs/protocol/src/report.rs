@@ -1,6 +1,6 @@
 //! Runs a model with its mutants, and prints the table of results.
 
-use crate::program::{take, tell};
+use crate::program::{describe, take};
 use crate::{Claim, Explored, Protocol, Step, explore};
 use std::fmt::{self, Write};
 
@@ -69,7 +69,7 @@ pub fn story<P: Protocol>(protocol: P, steps: &[Step]) -> String {
     let mut state = protocol.start();
     let mut lines = String::new();
     for (number, &step) in (1..).zip(steps) {
-        let _ = writeln!(lines, "{number:>4}  {}", tell(&protocol, &state, step));
+        let _ = writeln!(lines, "{number:>4}  {}", describe(&protocol, &state, step));
         take(&protocol, &mut state, step);
     }
     lines

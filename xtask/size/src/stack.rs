@@ -1,5 +1,5 @@
-//! Calls of kernels that are compiled for several policies. `cargo xtask stack` reads the assembly for what each takes of
-//! the stack; nothing here is ever run.
+//! Calls of kernels that are compiled for several policies. `cargo xtask stack` reads from the assembly how much stack
+//! each uses. Nothing here is run.
 
 use super::*;
 

@@ -33,11 +33,12 @@ const BUDGET: Duration = Duration::from_secs(45 * 60);
     name = "cargo xtask linux-baseline",
     after_help = "Examples:\n  \
         cargo xtask linux-baseline                                      everything, a few minutes\n  \
-        cargo xtask linux-baseline --only counts                        what does not depend on this machine's speed\n  \
+        cargo xtask linux-baseline --only counts                        \
+        what does not depend on this machine's speed\n  \
         cargo xtask linux-baseline --workloads madvise_spin --runs 5 --json\n  \
         cargo xtask linux-baseline --kernel linux-image-6.1.0-56-amd64  another kernel than the newest\n\n\
-        The kernel package is downloaded and unpacked below target/, not installed. QEMU and the compiler are installed \
-        where this is run as root; elsewhere the command that does it is named.\n\
+        The kernel package is downloaded and unpacked below target/, not installed. \
+        QEMU and the compiler are installed where this is run as root; elsewhere the command that does it is named.\n\
         Exit status: 0; 1 when something failed or a read was stale; 2 on bad usage."
 )]
 struct Args {

@@ -45,8 +45,8 @@ pub fn text(findings: &Findings) -> String {
             let host = findings.host_cpus;
             if load + f64::from(*cpus) > host as f64 + 0.5 {
                 text += &format!(
-                    "The host was busy ({load:.1} of its {host} CPUs before this began): these rates are far too low, most so \
-                     where CPUs wait for each other.\n"
+                    "The host was busy ({load:.1} of its {host} CPUs before this began): \
+                     these rates are far too low, most so where CPUs wait for each other.\n"
                 );
             }
         }
@@ -73,8 +73,8 @@ pub fn text(findings: &Findings) -> String {
                 .map(|count| count_row(count, &findings.counts))
                 .collect(),
         );
-        text += "requester: instructions of a flush on the CPU that asks for it, target: of the interrupt that it causes; \
-                 medians, without waiting\n";
+        text += "requester: instructions of a flush on the CPU that asks for it, target: \
+                 of the interrupt that it causes; medians, without waiting\n";
         text += &gate(&findings.counts);
     }
     text

@@ -241,7 +241,10 @@ mod tests {
         let x86 =
             "\tpushq\t%rbx\n\tandq\t$-64, %rsp\n\tsubq\t$24, %rsp\n\taddq\t$-128, %rsp\n\taddq\t$152, %rsp\n\tretq";
         assert_eq!(only(Isa::X86, x86).frame, 8 + 56 + 24 + 128);
-        let arm = "\tstp\tx29, x30, [sp, #-32]!\n\tsub\tx9, sp, #368\n\tand\tsp, x9, #0xffffffffffffffc0\n\tldp\tx1, x2, [sp], #32";
+        let arm = "\tstp\tx29, x30, [sp, #-32]!\n\
+            \tsub\tx9, sp, #368\n\
+            \tand\tsp, x9, #0xffffffffffffffc0\n\
+            \tldp\tx1, x2, [sp], #32";
         assert_eq!(only(Isa::Arm, arm).frame, 32 + 368 + 48);
         assert_eq!(only(Isa::Arm, "\tsub\tsp, sp, #2, lsl #12").frame, 8192);
         let riscv =

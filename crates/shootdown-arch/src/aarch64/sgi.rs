@@ -66,7 +66,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_writes_name_these_cpus_and_no_other(cpus in prop::collection::btree_set(0u64..600, 0..60), interrupt in 0..COUNT) {
+        fn the_writes_name_these_cpus_and_no_other(
+            cpus in prop::collection::btree_set(0u64..600, 0..60),
+            interrupt in 0..COUNT,
+        ) {
             let values: Vec<u64> = covering(cpus.iter().copied(), interrupt).collect();
             let named: Vec<u64> = values.iter().flat_map(|&value| decode(value).0).collect();
             prop_assert_eq!(named.len(), cpus.len(), "each once");

@@ -4,7 +4,9 @@
 //!
 //! | register | bits |
 //! | --- | --- |
-//! | RAX | \[63:12\] page address; 0 address valid, 1 PCID valid, 2 ASID valid, 3 include global, 4 final translation only, 5 include nested |
+//! | RAX \[63:12\] | page address |
+//! | RAX \[2:0\] | 0 address valid, 1 PCID valid, 2 ASID valid |
+//! | RAX \[5:3\] | 3 include global, 4 final translation only, 5 include nested |
 //! | ECX | \[15:0\] *extra* pages, one less than the count; 31 stride of 2 MiB |
 //! | EDX | \[15:0\] ASID (0 for the host), \[27:16\] PCID |
 //!

@@ -199,7 +199,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(kind in 0..4, tag in 0_u16..1 << 12, low in 0_u64..1 << 47, count in 1..=MOST_PAGES, size in 0..3) {
+        fn what_is_encoded_is_decoded(
+            kind in 0..4,
+            tag in 0_u16..1 << 12,
+            low in 0_u64..1 << 47,
+            count in 1..=MOST_PAGES,
+            size in 0..3,
+        ) {
             let pcid = Pcid::new(tag).expect("12 bits");
             let payload = match kind {
                 0 => Payload::Pages {

@@ -12,9 +12,9 @@ use clap::Args;
     caches speculatively, with the memory model of x86, Arm or RISC-V. Prints the number of states, and the first run \
     that breaks a rule, step by step. `none` is the negative control: it must break one. Exit status 1 when another \
     design does, or `none` does not.",
-    after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, departed, lazy, kernel, tables, lazy-tables, end, \
-    batch, hotplug, off, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk, \
-    deferral, deferral-lazy, ticks-stop, ticks-resume; of three: \
+    after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, \
+    departed, lazy, kernel, tables, lazy-tables, end, batch, hotplug, off, kernel-range, kernel-hotplug, roll-over, \
+    roll-over-lazy, roll-over-batch, walk, foreign-walk, deferral, deferral-lazy, ticks-stop, ticks-resume; of three: \
     flush-3, switch-3, cross-3; of four, too large for all but --random: mixed-4, tables-4.\n\n\
     Examples:\n  \
     shootdown check                                   races of two CPUs under every design, exhaustively\n  \
@@ -44,7 +44,12 @@ pub struct CheckArgs {
 
     /// Instead of exploring every order of steps, make that many random runs by priorities; also of races of three and
     /// four CPUs
-    #[arg(long, value_name = "RUNS", conflicts_with_all = ["states", "preemptions", "three"], value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "RUNS",
+        conflicts_with_all = ["states", "preemptions", "three"],
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     pub random: Option<u64>,
 
     /// Most states of one exploration
@@ -60,7 +65,11 @@ pub struct CheckArgs {
     pub record: Option<PathBuf>,
 
     /// Print the counterexample in FILE
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["races", "designs", "memory", "three", "random", "record", "json"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["races", "designs", "memory", "three", "random", "record", "json"]
+    )]
     pub replay: Option<PathBuf>,
 
     /// Print every access to memory

@@ -59,7 +59,12 @@ pub struct CompareArgs {
 
     /// Run in a virtual machine of VCPUS CPUs that share HOST_CPUS CPUs of a host [default: as many]; its costs are
     /// `vm.*`, see machines/vm.toml
-    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = super::virtual_machine, conflicts_with = "cpus_follow_threads")]
+    #[arg(
+        long,
+        value_name = "VCPUS[:HOST_CPUS]",
+        value_parser = super::virtual_machine,
+        conflicts_with = "cpus_follow_threads"
+    )]
     pub vm: Option<super::VirtualMachine>,
 
     /// Replace one number of the machine model, in the unit of its file, or of the workload
@@ -73,7 +78,13 @@ pub struct CompareArgs {
     pub designs: Vec<String>,
 
     /// Thread counts, at most one per CPU (`madvise_stress`: also more) [default: 1,2,4,.. and all CPUs]
-    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        value_delimiter = ',',
+        value_parser = whole_number,
+        allow_negative_numbers = true
+    )]
     pub threads: Option<Vec<u64>>,
 
     /// Runs per design and thread count; run k uses seed+k, and medians are shown
@@ -116,15 +127,19 @@ pub struct CompareArgs {
 /// Arguments of `sweep`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "VALUES is a list of values and of ranges LOW..HIGH[:log|:lin][:N], both ends included; the word `range` \
-    stands for the range that the machine model states for the parameter, `assumed=range` for that of every assumed one.\n\
+    after_help = "VALUES is a list of values and of ranges LOW..HIGH[:log|:lin][:N], both ends included; \
+    the word `range` stands for the range that the machine model states for the parameter, \
+    `assumed=range` for that of every assumed one.\n\
     Finished runs are kept in FILE.journal until FILE is complete: repeat an interrupted command to resume it.\n\n\
     Examples:\n  \
-    shootdown sweep tlb_flush2 --designs ipi,adaptive --threads 2,16,all --set costs.ipi_send=200..4000:log:8 -o s.csv\n  \
+    shootdown sweep tlb_flush2 --designs ipi,adaptive --threads 2,16,all \
+    --set costs.ipi_send=200..4000:log:8 -o s.csv\n  \
     shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --threads 16 -o ends.parquet\n  \
-    shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --set broadcast.available=0 --threads 16,all   says whether adaptive is ahead at both ends of every range\n  \
+    shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --set broadcast.available=0 --threads 16,all   \
+    says whether adaptive is ahead at both ends of every range\n  \
     shootdown sweep tlb_flush2 --set costs.invlpg=range --set kernel.wake=range:log --sample 100 -o sample.csv\n  \
-    shootdown sweep tlb_flush2 --vm 64 --set vm.host_cpus=16,24,32,64 --set vm.pv_flush=0,1 --threads all   overcommit\n  \
+    shootdown sweep tlb_flush2 --vm 64 --set vm.host_cpus=16,24,32,64 \
+    --set vm.pv_flush=0,1 --threads all   overcommit\n  \
     shootdown sweep tlb_flush2 --cpus 72..1152:log:5 --threads all --shard 3/8 -o part3.csv\n  \
     shootdown sweep --merge part1.csv part2.csv -o all.parquet"
 )]
@@ -164,7 +179,13 @@ pub struct SweepArgs {
     pub points: u64,
 
     /// Draw N sets of values from the ranges of --set (a Latin hypercube) in place of every combination
-    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true, conflicts_with = "one_at_a_time")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = whole_number,
+        allow_negative_numbers = true,
+        conflicts_with = "one_at_a_time"
+    )]
     pub sample: Option<u64>,
 
     /// Vary one --set at a time, the others as in the machine model, in place of every combination; a --set with one
@@ -189,7 +210,13 @@ pub struct SweepArgs {
     pub shard: Option<super::Shard>,
 
     /// Merge the results of all shards instead of running anything
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["workload", "shard", "set", "sample"], requires = "output")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 1..,
+        conflicts_with_all = ["workload", "shard", "set", "sample"],
+        requires = "output"
+    )]
     pub merge: Vec<PathBuf>,
 
     /// Write one row per run to this file, .csv or .parquet

@@ -102,7 +102,13 @@ pub struct ExplainArgs {
     pub run: RunArgs,
 
     /// How many decisions about tags and thresholds are printed one by one; the rest are counted
-    #[arg(long, value_name = "N", default_value_t = DECISIONS, value_parser = whole_number, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DECISIONS,
+        value_parser = whole_number,
+        allow_negative_numbers = true
+    )]
     pub decisions: u64,
 
     /// Print only JSON, for programs (every decision that was kept)

@@ -9,9 +9,10 @@ use super::whole_number;
 /// Arguments of `record`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Needs the rights to trace: run it with sudo. It records in its own trace instance, which is removed at the end, on Ctrl-C, \
-    and, if the recorder was killed, by the next start. A command is recorded with its child processes, and runs with \
-    the rights of shootdown: `sudo -u` drops them. Under sudo the calling user owns the file.\n\n\
+    after_help = "Needs the rights to trace: run it with sudo. It records in its own trace instance, \
+    which is removed at the end, on Ctrl-C, and, if the recorder was killed, by the next start. \
+    A command is recorded with its child processes, and runs with the rights of shootdown: \
+    `sudo -u` drops them. Under sudo the calling user owns the file.\n\n\
     Examples:\n  \
     sudo shootdown record -o make.parquet -- sudo -u $USER make -j8\n  \
     sudo shootdown record --system -- make -j8              the whole system meanwhile\n  \
@@ -60,8 +61,9 @@ pub struct RecordArgs {
 /// Arguments of `host`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Threads are pinned, one to a CPU. The workloads are those of the simulator: tlb_flush2, madvise_spin, mprotect_all, \
-    context_switch. Interrupts per operation are the TLB line of /proc/interrupts. No rights are needed.\n\n\
+    after_help = "Threads are pinned, one to a CPU. The workloads are those of the simulator: \
+    tlb_flush2, madvise_spin, mprotect_all, context_switch. \
+    Interrupts per operation are the TLB line of /proc/interrupts. No rights are needed.\n\n\
     Examples:\n  \
     shootdown host                                          all of them, at 1, 2, 4, .. threads\n  \
     shootdown host tlb_flush2 madvise_spin --threads 1,2    some of them\n  \
@@ -73,7 +75,13 @@ pub struct HostArgs {
     pub workloads: Vec<String>,
 
     /// Thread counts, at most one per CPU [default: 1,2,4,.. and all CPUs]
-    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        value_delimiter = ',',
+        value_parser = whole_number,
+        allow_negative_numbers = true
+    )]
     pub threads: Option<Vec<u64>>,
 
     /// How to measure.
@@ -100,10 +108,10 @@ pub struct MeasureArgs {
 /// Arguments of `calibrate`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Measures the workloads of `shootdown host` and single costs (system call, line transfer, refill, local flush), takes \
-    the topology of the machine from sysfs, fits the numbers that cannot be measured alone, and simulates every row with the \
-    result. Other numbers are those of the nearest built-in model, marked assumed. A busy machine is refused: rates would be \
-    too low, and costs too high.\n\n\
+    after_help = "Measures the workloads of `shootdown host` and single costs (system call, line transfer, refill, \
+    local flush), takes the topology of the machine from sysfs, fits the numbers that cannot be measured alone, \
+    and simulates every row with the result. Other numbers are those of the nearest built-in model, marked assumed. \
+    A busy machine is refused: rates would be too low, and costs too high.\n\n\
     Examples:\n  \
     shootdown calibrate -o machines/mine.toml\n  \
     shootdown compare tlb_flush2 --on ./machines/mine.toml --designs ipi,adaptive\n  \

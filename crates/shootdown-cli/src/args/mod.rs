@@ -38,7 +38,8 @@ use crate::print::terminal::Terminal;
     about = "Compare TLB-coherence designs on machines you do not own",
     long_about = "Compare TLB-coherence designs (interrupts, broadcast, adaptive) on simulated many-CPU machines.\n\n\
         Every access is checked by an oracle; simulated throughput is printed beside published measurements.\n\
-        Without a command, the default comparison runs: tlb_flush2 on milan-72 at 1 to 72 threads, with an HTML report.",
+        Without a command, the default comparison runs: \
+        tlb_flush2 on milan-72 at 1 to 72 threads, with an HTML report.",
     after_help = "Examples:\n  \
         shootdown                                        the default comparison and its HTML report\n  \
         shootdown compare tlb_flush2 --threads 1,16,72   choose the thread counts\n  \

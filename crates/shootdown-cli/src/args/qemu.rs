@@ -18,14 +18,16 @@ pub enum Accel {
 /// Arguments of `qemu`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Builds kernel/ of the checkout and runs it once for each design and thread count. With `--accel tcg` instructions are \
-    counted and runs are deterministic: the same seed and --icount print the same. Emulated CPUs then take turns, so rates are \
-    those of the guest's clock, not of a real machine; interrupts and instructions per operation are exact. On a processor \
+    after_help = "Builds kernel/ of the checkout and runs it once for each design and thread count. \
+    With `--accel tcg` instructions are counted and runs are deterministic: the same seed and --icount print the same. \
+    Emulated CPUs then take turns, so rates are those of the guest's clock, not of a real machine; \
+    interrupts and instructions per operation are exact. On a processor \
     without INVLPGB the kernel emulates it by IPIs, in its invalid-opcode handler, and the output says so.\n\n\
     Examples:\n  \
     shootdown qemu --workload tlb_flush2 --designs ipi,broadcast,adaptive --cpus 4\n  \
     shootdown qemu --workload torture --designs ipi,adaptive --seed 7       random changes, every access checked\n  \
-    shootdown qemu --workload madvise_spin --threads 1,2,4 --json | jq '.runs[] | [.threads, .qemu.target_instructions]'\n  \
+    shootdown qemu --workload madvise_spin --threads 1,2,4 \
+    --json | jq '.runs[] | [.threads, .qemu.target_instructions]'\n  \
     shootdown qemu --workload tlb_flush2 --accel kvm --cpus 2               on this host's processor\n  \
     shootdown qemu --workload tlb_flush2 --threads 1,2,4 --html qemu.html    the same with plots\n  \
     shootdown qemu --workload tlb_flush2 --iso shootdown.iso                an image for a real machine"
@@ -49,7 +51,13 @@ pub struct QemuArgs {
     pub cpus: u64,
 
     /// Thread counts, at most one per CPU [default: as many as CPUs]
-    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        value_delimiter = ',',
+        value_parser = whole_number,
+        allow_negative_numbers = true
+    )]
     pub threads: Option<Vec<u64>>,
 
     /// How instructions are executed

@@ -9,8 +9,10 @@ use super::whole_number;
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Reads the text of a tracefs trace file, of `perf script` or of `trace-cmd report`, plain or compressed (gzip, xz, \
-    Zstandard, bzip2), in every form that these print with CPU and time. Damaged and unknown lines are counted, reported and skipped. The Parquet file has a row per event and its metadata inside.\n\n\
+    after_help = "Reads the text of a tracefs trace file, of `perf script` or of `trace-cmd report`, \
+    plain or compressed (gzip, xz, Zstandard, bzip2), in every form that these print with CPU and time. \
+    Damaged and unknown lines are counted, reported and skipped. \
+    The Parquet file has a row per event and its metadata inside.\n\n\
     Examples:\n  \
     shootdown import cc_make_j2.txt.gz                      writes cc_make_j2.parquet\n  \
     perf script -F comm,pid,tid,cpu,time,event,trace | shootdown import - -o make.parquet\n  \
@@ -60,19 +62,18 @@ impl VictimsBy {
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Threads run, sleep and request flushes as recorded; the engine decides how each flush is carried out.\n\
+#[command(after_help = "Threads run, sleep and request flushes as recorded; \
+    the engine decides how each flush is carried out.\n\
     How the program is scaled to the machine, --scale:\n  \
-    N          N copies, each on as many CPUs as the recording had, with address spaces of their own; they begin up to \
-    10 ms apart, so that they do not run in step\n  \
+    N          N copies, each on as many CPUs as the recording had, with address spaces of their own; \
+    they begin up to 10 ms apart, so that they do not run in step\n  \
     threads:N  every thread N times in the same address space: the program with N times its threads\n  \
     spread     every thread on a CPU of its own, idle when the thread is not running\n\n\
     Examples:\n  \
     shootdown replay go_gc.parquet --on milan-72 --designs ipi,broadcast,adaptive\n  \
     shootdown replay go_gc.txt.gz --on milan-72 --scale threads:36 --html replay.html\n  \
     shootdown replay cc_make_j2.txt.gz --on zen5-vm-2 --designs ipi-trim     as recorded: predicted beside recorded\n  \
-    shootdown replay java_zgc.txt.gz --on turin-2p --scale 4 --json | jq '.designs[].shootdowns'"
-)]
+    shootdown replay java_zgc.txt.gz --on turin-2p --scale 4 --json | jq '.designs[].shootdowns'")]
 pub struct ReplayArgs {
     /// The recording: Parquet of `import` or `record`, or trace text, plain or compressed
     #[arg(value_name = "FILE")]

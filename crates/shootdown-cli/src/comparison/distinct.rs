@@ -26,7 +26,8 @@ pub fn indistinct(costs: &[Cost]) -> Option<String> {
     let most = costs.iter().map(|cost| cost.shootdowns).max()?;
     if most < FEW {
         return Some(format!(
-            "THIS RECORDING DOES NOT TELL DESIGNS APART: {} reached another CPU; record a longer or busier part of the program",
+            "THIS RECORDING DOES NOT TELL DESIGNS APART: {} reached another CPU; \
+             record a longer or busier part of the program",
             if most == 1 {
                 "1 flush".to_string()
             } else {
@@ -48,7 +49,8 @@ pub fn indistinct(costs: &[Cost]) -> Option<String> {
     }
     (difference <= spread).then(|| {
         format!(
-            "These designs differ by {} of CPU time, and runs of one design by {}: the recording does not tell them apart.",
+            "These designs differ by {} of CPU time, \
+             and runs of one design by {}: the recording does not tell them apart.",
             number::percent(difference),
             number::percent(spread)
         )

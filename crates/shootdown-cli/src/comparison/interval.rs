@@ -52,9 +52,9 @@ pub enum Figure {
     Count,
 }
 
-/// The distance of held-out rows from the model: the standard deviation of the logarithm of simulated over published, of
-/// the nearest nine in ten. `shootdown evidence` prints the present values. Rates on machines without a fitted one are 13
-/// rows of two machines, at 0.24: the value in use is a quarter larger.
+/// The distance of held-out rows from the model: the standard deviation of the logarithm of simulated over published,
+/// of the nearest nine in ten rows. `shootdown evidence` prints the present values. Rates on machines without a fitted
+/// rate are 13 rows of two machines, at 0.24. The value in use is a quarter larger.
 const OFF: [(Figure, f64); 4] = [
     (Figure::FittedRate, 0.14),
     (Figure::OtherRate, 0.30),

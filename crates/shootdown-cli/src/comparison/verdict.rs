@@ -126,7 +126,8 @@ fn stale(comparison: &Comparison) -> String {
     let found = comparison.stale();
     if designs.is_empty() {
         return format!(
-            "stale translations: {}, but only the unsound design `{CONTROL_DESIGN}` was run, so there is nothing to vouch for",
+            "stale translations: \
+             {}, but only the unsound design `{CONTROL_DESIGN}` was run, so there is nothing to vouch for",
             number::count(comparison.rows.iter().map(|row| row.stale).sum())
         );
     }
@@ -222,7 +223,8 @@ fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
             )
         }
         _ => format!(
-            "CONTROL NOT CAUGHT: `{}` on {} went through {} checked accesses unseen; do not trust the line above, run longer (--virtual-ms)",
+            "CONTROL NOT CAUGHT: `{}` on {} went through {} checked accesses unseen; \
+             do not trust the line above, run longer (--virtual-ms)",
             spec.design,
             spec.workload,
             number::count(result.accesses_checked)

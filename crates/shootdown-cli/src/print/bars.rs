@@ -57,7 +57,8 @@ pub fn draw(bars: &[Bar]) -> String {
         ));
         if let Some(published) = bar.published {
             svg.push_str(&format!(
-                "<circle cx=\"{:.1}\" cy=\"{middle:.1}\" r=\"6\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/>\n",
+                "<circle cx=\"{:.1}\" cy=\"{middle:.1}\" r=\"6\" fill=\"none\" \
+                 stroke=\"currentColor\" stroke-width=\"2\"/>\n",
                 NAMES + published * scale
             ));
         }

@@ -157,26 +157,35 @@ pub fn schemes(light: &str, dark: &str) -> String {
 }
 
 /// The page's own colours.
-const LIGHT: &str = "color-scheme:light dark;--page:#FFFFFF;--ink:#1B1F24;--soft:#5B6470;--card:#F6F7F9;--line:#DFE3E8;--good:#1A7F4B;--bad:#B3261E;--shade:#00000038;";
-const DARK: &str = "--page:#14171C;--ink:#E4E8EE;--soft:#9BA5B2;--card:#1C2027;--line:#303742;--good:#4CC38A;--bad:#FF8A80;--shade:#FFFFFF40;";
+const LIGHT: &str = "\
+    color-scheme:light dark;--page:#FFFFFF;--ink:#1B1F24;--soft:#5B6470;--card:#F6F7F9;--line:#DFE3E8;--good:#1A7F4B;\
+    --bad:#B3261E;--shade:#00000038;";
+const DARK: &str = "\
+    --page:#14171C;--ink:#E4E8EE;--soft:#9BA5B2;--card:#1C2027;--line:#303742;--good:#4CC38A;--bad:#FF8A80;\
+    --shade:#FFFFFF40;";
 
 /// All other rules.
 const PAGE: &str = "\
 :root[data-theme=light]{color-scheme:light}
 :root[data-theme=dark]{color-scheme:dark}
-.theme{float:right;margin:.2rem 0 0 1rem;padding:.2rem .6rem;border:1px solid var(--line);border-radius:6px;background:var(--card);color:var(--soft);font:.8rem system-ui,sans-serif;cursor:pointer}
-@media print{.theme{display:none}figure,.wide{background:none}figure,tr,pre{break-inside:avoid}h2,h3{break-after:avoid}.wide{overflow:visible}}
+.theme{float:right;margin:.2rem 0 0 1rem;padding:.2rem .6rem;border:1px solid var(--line);border-radius:6px;\
+background:var(--card);color:var(--soft);font:.8rem system-ui,sans-serif;cursor:pointer}
+@media print{.theme{display:none}figure,.wide{background:none}figure,tr,pre{break-inside:avoid}\
+h2,h3{break-after:avoid}.wide{overflow:visible}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:72rem;padding:2rem 1.25rem 4rem;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+body{margin:0 auto;max-width:72rem;padding:2rem 1.25rem 4rem;background:var(--page);color:var(--ink);\
+font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 .25rem}
 h2{font-size:1.15rem;margin:2.5rem 0 .5rem}
 h3{font-size:.95rem;margin:0 0 .25rem;font-weight:600}
 h3.table{margin-top:2rem}
 p{margin:.4rem 0;max-width:60rem}
 .soft,figcaption{color:var(--soft);font-size:.875rem}
-pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;overflow-x:auto;font:13px/1.5 ui-monospace,monospace;margin:.6rem 0}
+pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;overflow-x:auto;\
+font:13px/1.5 ui-monospace,monospace;margin:.6rem 0}
 .command{white-space:pre-wrap;overflow-wrap:anywhere}
-.verdict{border-left:4px solid var(--good);background:var(--card);border-radius:0 6px 6px 0;padding:.6rem .9rem;margin:1rem 0}
+.verdict{border-left:4px solid var(--good);background:var(--card);border-radius:0 6px 6px 0;padding:.6rem .9rem;\
+margin:1rem 0}
 .verdict.bad{border-color:var(--bad)}
 .verdict.unjudged{border-color:var(--soft)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;margin:.4rem 0;padding:0;list-style:none;font-size:.875rem}
@@ -188,13 +197,18 @@ figure{margin:0}
 figcaption{margin:.35rem 0 .9rem}
 figure,.wide{overflow-x:auto}
 /* A shade at each edge beyond which there is more; where there is not, a strip that scrolls along hides it. */
-figure,.wide{background:linear-gradient(to right,var(--page) 40%,transparent) left/2.5rem 100% repeat-y local,linear-gradient(to left,var(--page) 40%,transparent) right/2.5rem 100% repeat-y local,linear-gradient(to right,var(--shade),transparent) left/.9rem 100% repeat-y scroll,linear-gradient(to left,var(--shade),transparent) right/.9rem 100% repeat-y scroll}
+figure,.wide{\
+background:linear-gradient(to right,var(--page) 40%,transparent) left/2.5rem 100% repeat-y local,\
+linear-gradient(to left,var(--page) 40%,transparent) right/2.5rem 100% repeat-y local,linear-gradient(to right,\
+var(--shade),transparent) left/.9rem 100% repeat-y scroll,linear-gradient(to left,var(--shade),\
+transparent) right/.9rem 100% repeat-y scroll}
 figure.small{max-width:34rem}
 figure.small>svg{min-width:0}
 figure>svg{display:block;width:100%;height:auto}
 figure>svg.bars{max-width:40rem}
 /* On a telephone a plot keeps a size at which its labels can be read, and scrolls. */
-@media screen and (max-width:40rem){figure>svg{min-width:44rem}.pair figure>svg{min-width:24rem}figure>svg.bars,.pair figure>svg.bars{min-width:0}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}
+@media screen and (max-width:40rem){figure>svg{min-width:44rem}.pair figure>svg{min-width:24rem}\
+figure>svg.bars,.pair figure>svg.bars{min-width:0}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}
 svg text{fill:var(--ink);font-family:system-ui,sans-serif}
 .pair{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26rem,100%),1fr));gap:1.25rem}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums;white-space:nowrap}

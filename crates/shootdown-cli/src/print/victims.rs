@@ -82,8 +82,8 @@ fn first_column(by: By) -> Column {
         ),
         By::Call => Column::words(
             "system call",
-            "the memory system call that sent the request, inferred from its time and pages; the others are of page faults, \
-             fork, exec and exit",
+            "the memory system call that sent the request, inferred from its time and pages; \
+             the others are of page faults, fork, exec and exit",
         ),
     }
 }

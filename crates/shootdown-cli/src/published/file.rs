@@ -270,7 +270,14 @@ fn line_of(text: &str, at: usize) -> usize {
 mod tests {
     use super::*;
 
-    const ROW: &str = "# Mine.\n\n[[row]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 1\nsource = \"s\"\n";
+    const ROW: &str = "# Mine.\n\n\
+        [[row]]\n\
+        table = \"lab\"\n\
+        workload = \"tlb_flush2\"\n\
+        machine = \"milan-72\"\n\
+        design = \"ipi\"\n\
+        threads = 1\n\
+        source = \"s\"\n";
 
     /// A file of one row, with `more` lines from the tenth on.
     fn with(more: &str) -> Result<Entries, Complaint> {

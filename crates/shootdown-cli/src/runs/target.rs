@@ -167,7 +167,8 @@ fn not_simulated(on: &str) -> Option<&'static str> {
     match on {
         "linux" => Some("`shootdown host` measures this machine's own kernel"),
         "host" => Some(
-            "`cargo bench -p shootdown-host` measures the engine on host threads, `shootdown host` this machine's own kernel",
+            "`cargo bench -p shootdown-host` measures the engine on host threads, \
+             `shootdown host` this machine's own kernel",
         ),
         "qemu-x86_64" => Some("`shootdown compare` and `shootdown qemu` run the bare-metal kernel there"),
         "qemu-aarch64" | "qemu-riscv64" => Some("the bare-metal kernel is for x86-64: --on qemu-x86_64 with `compare`"),
@@ -303,7 +304,8 @@ mod tests {
         for (text, expected) in [
             (
                 "design.wait=sleep",
-                "--set design.wait=sleep: expected spin, spin-serving, preemptible or preemptible-serving, found `sleep`",
+                "--set design.wait=sleep: expected spin, spin-serving, \
+                 preemptible or preemptible-serving, found `sleep`",
             ),
             (
                 "design.nothing=1",

@@ -25,7 +25,11 @@ pub fn invpcid(kind: u64, descriptor: Descriptor) {
     #[cfg(all(target_arch = "x86_64", target_os = "none"))]
     // SAFETY: dropping cached translations is always correct. Memory is clobbered, as for every invalidation.
     unsafe {
-        core::arch::asm!("invpcid {}, [{}]", in(reg) kind, in(reg) &raw const descriptor, options(nostack, preserves_flags));
+        core::arch::asm!(
+            "invpcid {}, [{}]",
+            in(reg) kind, in(reg) &raw const descriptor,
+            options(nostack, preserves_flags),
+        );
     }
     #[cfg(not(all(target_arch = "x86_64", target_os = "none")))]
     crate::instructions::on_host::pair("invpcid {}, {}", kind, descriptor.0[0] | descriptor.0[1]);
@@ -38,7 +42,11 @@ pub fn invlpgb(Operands { rax, ecx, edx }: Operands) {
     #[cfg(all(target_arch = "x86_64", target_os = "none"))]
     // SAFETY: as for `invpcid`; an emulating handler also reads and writes memory.
     unsafe {
-        core::arch::asm!(".byte 0x0F, 0x01, 0xFE", in("rax") rax, in("ecx") ecx, in("edx") edx, options(nostack, preserves_flags));
+        core::arch::asm!(
+            ".byte 0x0F, 0x01, 0xFE",
+            in("rax") rax, in("ecx") ecx, in("edx") edx,
+            options(nostack, preserves_flags),
+        );
     }
     #[cfg(not(all(target_arch = "x86_64", target_os = "none")))]
     crate::instructions::on_host::pair("invlpgb {}, {}", rax, u64::from(edx) << 32 | u64::from(ecx));
@@ -78,7 +86,11 @@ pub fn write_msr(register: u32, value: u64) {
     #[cfg(all(target_arch = "x86_64", target_os = "none"))]
     // SAFETY: called only with registers of the local APIC and of extended features, and with valid values.
     unsafe {
-        core::arch::asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, preserves_flags));
+        core::arch::asm!(
+            "wrmsr",
+            in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32,
+            options(nostack, preserves_flags),
+        );
     }
     #[cfg(not(all(target_arch = "x86_64", target_os = "none")))]
     crate::instructions::on_host::pair("wrmsr {}, {}", u64::from(register), value);
@@ -92,7 +104,11 @@ pub fn read_msr(register: u32) -> u64 {
         let (low, high): (u32, u32);
         // SAFETY: as for `write_msr`.
         unsafe {
-            core::arch::asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack, preserves_flags));
+            core::arch::asm!(
+                "rdmsr",
+                in("ecx") register, out("eax") low, out("edx") high,
+                options(nostack, preserves_flags),
+            );
         }
         u64::from(high) << 32 | u64::from(low)
     }

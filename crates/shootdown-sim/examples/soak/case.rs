@@ -200,7 +200,7 @@ impl Case {
     }
 
     /// Its description, in one line.
-    pub fn told(&self) -> String {
+    pub fn description(&self) -> String {
         match &self.what {
             What::Workload(spec) => format!(
                 "{} on {} under {}, {} threads, {:?} ms, seed {}",

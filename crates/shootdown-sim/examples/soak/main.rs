@@ -97,7 +97,7 @@ impl Sum {
             if let Some(what) = outcome.found {
                 let again = format!("cargo xtask soak --seed {} --case {}", order.seed, case.number);
                 let mut found = self.found.lock().expect("nobody panics with it");
-                found.push(format!("{}\n{what}\nagain: {again}", case.told()));
+                found.push(format!("{}\n{what}\nagain: {again}", case.description()));
                 eprintln!("\nfound: {}", found[found.len() - 1]);
                 enough |= found.len() >= 10;
             }
@@ -119,7 +119,7 @@ fn main() -> ExitCode {
     };
     if let Some(number) = order.only {
         let case = Case::of(order.seed, number);
-        println!("case {number} of seed {}: {}", order.seed, case.told());
+        println!("case {number} of seed {}: {}", order.seed, case.description());
         let outcome = case.run();
         println!("{} accesses checked", outcome.checked);
         return match outcome.found {

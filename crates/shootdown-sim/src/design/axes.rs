@@ -129,7 +129,8 @@ pub static AXES: [Axis; 24] = [
             Choice::with("hybrid", "CPUS", 1, MOST_CPUS),
             Choice::with("hybrid-by-cost", "CPUS", 1, MOST_CPUS),
         ]),
-        about: "how spaces get tags: slots per CPU, one on all CPUs, the latter from a number of active CPUs on, or if it costs less",
+        about: "how spaces get tags: slots per CPU, one on all CPUs, \
+            the latter from a number of active CPUs on, or if it costs less",
         read: None,
         get: |design| match design.policy.tags {
             Tags::PerCpu => Setting::word("per-cpu"),
@@ -156,7 +157,9 @@ pub static AXES: [Axis; 24] = [
         },
         None,
         "how an invalidation reaches other CPUs"),
-    words!("design.targets", targets: Targets { "all" => All, "space" => Space, "active" => Active, "in-user" => InUser },
+    words!("design.targets", targets: Targets {
+            "all" => All, "space" => Space, "active" => Active, "in-user" => InUser
+        },
         None,
         "which CPUs are interrupted: all, the space's set, those active in it, those in its user code"),
     Axis {
@@ -168,8 +171,8 @@ pub static AXES: [Axis; 24] = [
         ]),
         about: "when a CPU that has switched away leaves the space's set: at once, or when a request finds it gone",
         read: Some((
-            "where design.tags is not system; when-asked also where design.requests=per-request, when-shared where it is not \
-             per-cpu",
+            "where design.tags is not system; \
+             when-asked also where design.requests=per-request, when-shared where it is not per-cpu",
             |design| {
                 design.policy.tags != Tags::System
                     && match design.policy.departure {
@@ -211,7 +214,8 @@ pub static AXES: [Axis; 24] = [
             "preemptible" => Preemptible, "preemptible-serving" => PreemptibleServing
         },
         None,
-        "whether a requester waits with preemption off or on, and whether it carries out requests to its CPU meanwhile"),
+        "whether a requester waits with preemption off or on, \
+         and whether it carries out requests to its CPU meanwhile"),
     words!("design.walkers", walkers: Walkers {
             "interrupt-all" => InterruptAll, "precise" => Precise, "precise-exchange" => PreciseExchange,
             "sticky" => Sticky, "grace-period" => GracePeriod, "adaptive" => Adaptive

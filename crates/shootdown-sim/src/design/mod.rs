@@ -89,8 +89,8 @@ fn check_machine(design: &Design, preset: &Design, settings: &Settings, model: &
     }
     if design.machine.split && preset.machine.tag_limit < 2 * u32::from(USER_HALF) {
         return Err(format!(
-            "design.split=true: the user half has tags from {USER_HALF} on, and {name} has {}; use a machine with 12 bits of tags or \
-             more (--set tags.bits=12)",
+            "design.split=true: the user half has tags from {USER_HALF} on, and {name} has {}; \
+             use a machine with 12 bits of tags or more (--set tags.bits=12)",
             preset.machine.tag_limit
         ));
     }
@@ -127,15 +127,15 @@ fn check_tags(name: &str, design: &Design, model: &Model) -> Result<(), String> 
     let (first, slots, end) = (u32::from(design.machine.first_tag), u32::from(design.policy.slots), end);
     if design.policy.tags != Tags::System && first + slots > end {
         return Err(format!(
-            "design `{name}`: {slots} slots from tag {first} on do not fit below {end}, the end of tags; lower design.slots or \
-             design.first_tag, or raise design.tag_limit"
+            "design `{name}`: {slots} slots from tag {first} on do not fit below {end}, the end of tags; \
+             lower design.slots or design.first_tag, or raise design.tag_limit"
         ));
     }
     let (tags, cpus) = (end.saturating_sub(first) as usize, model.topology.cpus());
     if design.policy.tags == Tags::System && tags <= cpus {
         return Err(format!(
-            "design `{name}`: system-wide tags must outnumber the CPUs, and {} has {tags} for {cpus} CPUs; use a design with \
-             per-CPU tags, fewer CPUs, or wider tags (--set tags.bits=N)",
+            "design `{name}`: system-wide tags must outnumber the CPUs, and {} has {tags} for {cpus} CPUs; \
+             use a design with per-CPU tags, fewer CPUs, or wider tags (--set tags.bits=N)",
             model.name
         ));
     }

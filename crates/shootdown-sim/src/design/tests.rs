@@ -258,7 +258,7 @@ proptest! {
         given in proptest::collection::vec((0..AXES.len(), any::<proptest::sample::Index>()), 1..8),
         design in prop_oneof![Just("ipi"), Just("broadcast"), Just("adaptive"), Just("arm-broadcast")],
         machine in proptest::sample::select(Model::builtin_names()),
-        workload in prop_oneof![Just("tlb_shared"), Just("tlb_flush2"), Just("gup"), Just("mmap_churn"), Just("context_switch")],
+        workload in prop::sample::select(vec!["tlb_shared", "tlb_flush2", "gup", "mmap_churn", "context_switch"]),
     ) {
         let mut parameters = crate::run::Parameters::default();
         for (axis, value) in given {

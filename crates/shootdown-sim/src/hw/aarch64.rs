@@ -5,7 +5,7 @@
 //! table writes; a DMB or an atomic operation does not order a TLBI. `deferred.rs` carries the invalidations out.
 
 use super::broadcast::Outstanding;
-use super::deferred::{Asked, Late, WrittenRoot};
+use super::deferred::{Invalidation, Late, WrittenRoot};
 use super::entry::Entry;
 use super::ledger::Stamp;
 use super::violation::Rule;
@@ -72,7 +72,7 @@ impl Hw {
     pub fn tlbi(&mut self, cpu: usize, what: Local, now: u64) -> Result<u32, HardwareFault> {
         self.look_at_broadcasts(cpu, now);
         let cost = self.cost_of(what)?;
-        if !self.loses(cpu, Asked::Here(what)) {
+        if !self.loses(cpu, Invalidation::Here(what)) {
             self.defer_local(cpu, what, now);
         }
         Ok(cost)
@@ -88,7 +88,7 @@ impl Hw {
         let Some(mut op) = self.outstanding.pop_back() else {
             return Ok(cost);
         };
-        if self.loses(cpu, Asked::Everywhere(what)) {
+        if self.loses(cpu, Invalidation::Everywhere(what)) {
             return Ok(cost);
         }
         if let Some(moment) = self.overtakes(cpu, false, now) {
@@ -183,8 +183,8 @@ impl Hw {
     }
 
     /// Whether an invalidation has no effect, by the erratum that requires a second one.
-    fn loses(&mut self, cpu: usize, what: Asked) -> bool {
-        self.errata().repeat && !self.asks_again(cpu, what) && self.random() & 3 == 0
+    fn loses(&mut self, cpu: usize, what: Invalidation) -> bool {
+        self.errata().repeat && !self.is_repeated(cpu, what) && self.random() & 3 == 0
     }
 
     /// Whether a CPU may be in the middle of accesses to user addresses. A CPU in lazy TLB mode has taken an exception

@@ -9,7 +9,7 @@
 use super::cpu::HardwareFault;
 use super::invalidate::Of;
 use super::tlb::VA_MASK;
-use super::{Hw, Wrong, canonical, mix};
+use super::{Defect, Hw, canonical, mix};
 use shootdown::Broadcast;
 use shootdown::Stride;
 use std::collections::HashMap;
@@ -110,7 +110,7 @@ impl Hw {
             spared: Outstanding::NOBODY,
         });
         self.version += 1;
-        if self.wrong(Wrong::BroadcastAtIssue) {
+        if self.has(Defect::BroadcastAtIssue) {
             self.sync_done(cpu);
         }
         Ok(self.config.costs.broadcast_issue)
@@ -131,7 +131,7 @@ impl Hw {
     pub fn sync_done(&mut self, cpu: usize) {
         let mut i = 0;
         while let Some(&op) = self.outstanding.get(i) {
-            if op.issuer == cpu as u32 || self.wrong(Wrong::SyncOfAnybody) {
+            if op.issuer == cpu as u32 || self.has(Defect::SyncOfAnybody) {
                 self.outstanding.remove(i);
                 self.apply_everywhere(op);
                 self.complete_withdrawn(op);
@@ -192,7 +192,7 @@ impl Hw {
 
     /// Whether an operation can matter to a CPU in its present state. Entries under other tags may wait for the sync.
     fn concerns(&self, op: &Outstanding, cpu: usize) -> bool {
-        if op.spared == cpu as u32 || self.is_device(cpu) || self.wrong(Wrong::BroadcastOnlyAtSync) {
+        if op.spared == cpu as u32 || self.is_device(cpu) || self.has(Defect::BroadcastOnlyAtSync) {
             return false;
         }
         match op.what {
@@ -236,7 +236,7 @@ impl Hw {
             let due = self.due(&op, cpu);
             if due > now {
                 next = next.min(due);
-            } else if due > checked || (op.seq > seen && !self.wrong(Wrong::ClockDecides)) {
+            } else if due > checked || (op.seq > seen && !self.has(Defect::ClockDecides)) {
                 self.apply_on(op, cpu);
             }
         }
@@ -296,7 +296,7 @@ impl Hw {
     }
 
     pub(super) fn apply_everywhere(&mut self, op: Outstanding) {
-        if self.wrong(Wrong::SyncForgetsAway) {
+        if self.has(Defect::SyncForgetsAway) {
             let here = (0..self.config.cpus).filter(|&cpu| self.concerns(&op, cpu));
             return here
                 .collect::<Vec<_>>()

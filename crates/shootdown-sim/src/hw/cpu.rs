@@ -4,7 +4,7 @@
 //! Owns liveness and root loads. Does not touch tables; `oracle.rs` does the checks that a load needs.
 
 use super::tlb::{At, Body, GLOBAL, key_tag};
-use super::{Hw, Isa, Wrong, psc};
+use super::{Defect, Hw, Isa, psc};
 use std::collections::HashMap;
 
 /// An operation the hardware refuses.
@@ -259,7 +259,7 @@ impl Hw {
         self.check_tag(tag)?;
         let seq = self.tick();
         let tagged = self.config.tags;
-        let keep = keep && !self.wrong(Wrong::LoadFlushes);
+        let keep = keep && !self.has(Defect::LoadFlushes);
         // A space whose number was in use before has been loaded by no CPU, regardless of the tag's earlier use.
         let known = self.ledger.has_loaded(space, cpu);
         let c = &mut self.cpus[cpu];
@@ -295,7 +295,7 @@ impl Hw {
         if new_user {
             self.tag_used(cpu, tag, space);
         }
-        if !self.outstanding.is_empty() && !self.wrong(Wrong::AwayStaysStale) {
+        if !self.outstanding.is_empty() && !self.has(Defect::AwayStaysStale) {
             self.reached_while_away(cpu);
         }
         self.refresh(cpu);

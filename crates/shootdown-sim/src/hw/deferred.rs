@@ -45,7 +45,7 @@ pub(super) struct Late {
 
 /// Any invalidation, so that a repeated one can be recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Invalidation {
     Here(Local),
     Everywhere(Broadcast),
 }
@@ -95,7 +95,7 @@ pub(super) struct LaterCpu {
     /// Walks by replaced roots that no barrier has waited for.
     pub(super) old_walks: Vec<OldWalk>,
     /// Invalidations issued once, with the number of the next synchronisation; for processors that need each twice.
-    asked: VecDeque<(Asked, u64)>,
+    recent: VecDeque<(Invalidation, u64)>,
     /// Its synchronisations so far.
     syncs: u64,
     /// Pages (number, tag) that it has cached as unmapped; oldest first.
@@ -115,7 +115,7 @@ pub(super) struct Later {
 const UNMAPPED: usize = 32;
 
 /// Number of single invalidations of one CPU that are remembered. More never lie between one and its repetition.
-const ASKED: usize = 1024;
+const RECENT: usize = 1024;
 
 /// Longest time until a local invalidation takes effect by itself, cycles. Far longer than any pipeline, since only the
 /// barrier bounds it.
@@ -278,22 +278,22 @@ impl Hw {
 
     /// Whether a CPU issues the same invalidation for the second time, with a synchronisation between; records the
     /// first.
-    pub(super) fn asks_again(&mut self, cpu: usize, what: Asked) -> bool {
+    pub(super) fn is_repeated(&mut self, cpu: usize, what: Invalidation) -> bool {
         let Some(later) = &mut self.later else { return false };
         let cpu = &mut later.cpus[cpu];
         let earlier = cpu
-            .asked
+            .recent
             .iter()
-            .position(|&(asked, syncs)| asked == what && syncs < cpu.syncs);
+            .position(|&(earlier, syncs)| earlier == what && syncs < cpu.syncs);
         match earlier {
             Some(index) => {
-                cpu.asked.remove(index);
+                cpu.recent.remove(index);
             }
             None => {
-                if cpu.asked.len() == ASKED {
-                    cpu.asked.pop_front();
+                if cpu.recent.len() == RECENT {
+                    cpu.recent.pop_front();
                 }
-                cpu.asked.push_back((what, cpu.syncs));
+                cpu.recent.push_back((what, cpu.syncs));
             }
         }
         earlier.is_some()

@@ -6,7 +6,7 @@ use super::cpu::Reason;
 use super::frames::FrameKind;
 use super::oracle::bits_of;
 use super::violation::Rule;
-use super::{Hw, Wrong};
+use super::{Defect, Hw};
 
 impl Hw {
     /// Returns a data frame to the allocator (C2).
@@ -26,7 +26,7 @@ impl Hw {
             });
         }
         self.check_quarantined_frame(frame, cpu, now);
-        if f.copies > 0 && !self.wrong(Wrong::OracleIgnoresFrees) {
+        if f.copies > 0 && !self.has(Defect::OracleIgnoresFrees) {
             let reason = Reason::Freed(frame, f.life);
             if f.shared {
                 for other in 0..self.cpus.len() {
@@ -77,7 +77,7 @@ impl Hw {
         *self.bodies[f.body as usize].entries = [0; 512];
         self.free_bodies.push(f.body);
         self.frames.give_back(frame);
-        if f.links > 0 && !self.wrong(Wrong::OracleIgnoresLinks) {
+        if f.links > 0 && !self.has(Defect::OracleIgnoresLinks) {
             self.examine_links(frame, f.life, level, base, space, f.links, now);
         }
         let home = &mut self.ledger.spaces[home as usize];
@@ -197,7 +197,7 @@ impl Hw {
         let Some(link) = self.psc.link(position) else {
             return false;
         };
-        if self.frames.get(link.frame).life != link.life && !self.wrong(Wrong::OracleIgnoresLinks) {
+        if self.frames.get(link.frame).life != link.life && !self.has(Defect::OracleIgnoresLinks) {
             self.report_link(cpu, position, now, "walks through it");
             return false;
         }

@@ -4,7 +4,7 @@
 
 use super::cpu::HardwareFault;
 use super::tlb::{self, GLOBAL, key_tag};
-use super::{Hw, Wrong};
+use super::{Defect, Hw};
 use shootdown::Local;
 use shootdown::Stride;
 use std::ops::Range;
@@ -60,14 +60,14 @@ impl Hw {
             } => {
                 self.check_tag(tag.0)?;
                 let loaded = self.cpus[cpu].tag == tag.0;
-                let of = if self.wrong(Wrong::InvlpgReachesAllTags) {
+                let of = if self.has(Defect::InvlpgReachesAllTags) {
                     Of::Any
-                } else if loaded && !self.wrong(Wrong::InvlpgSparesGlobal) {
+                } else if loaded && !self.has(Defect::InvlpgSparesGlobal) {
                     Of::TagAndGlobal(tag.0)
                 } else {
                     Of::Tag(tag.0)
                 };
-                if self.wrong(Wrong::InvlpgReachesAllCpus) {
+                if self.has(Defect::InvlpgReachesAllCpus) {
                     for other in 0..self.config.cpus {
                         self.drop_page(other, address, of, u64::MAX);
                     }
@@ -85,7 +85,7 @@ impl Hw {
                 self.check_tag(tag.0)?;
                 let seq = self.tick();
                 self.cpus[cpu].tag_state_mut(tag.0).flushed = seq;
-                if self.wrong(Wrong::TagFlushTakesGlobal) {
+                if self.has(Defect::TagFlushTakesGlobal) {
                     self.cpus[cpu].flushed_all = seq;
                 }
                 self.refresh(cpu);
@@ -137,10 +137,10 @@ impl Hw {
 
     /// Drops the links that a page invalidation concerns, filled before `before`, under one tag or all.
     pub(super) fn drop_links_for(&mut self, cpu: usize, va: u64, tag: Option<u16>, before: u64) {
-        if self.wrong(Wrong::InvlpgSparesLinks) {
+        if self.has(Defect::InvlpgSparesLinks) {
             return;
         }
-        if !self.config.tce || self.wrong(Wrong::TceIgnored) {
+        if !self.config.tce || self.has(Defect::TceIgnored) {
             let seq = self.tick().min(before);
             let c = &mut self.cpus[cpu];
             match tag {
@@ -163,7 +163,7 @@ impl Hw {
 
     /// Drops the links on the way to `va`, filled before `before`, under one tag or all.
     fn drop_links_on_path(&mut self, cpu: usize, va: u64, tag: Option<u16>, before: u64) {
-        if self.wrong(Wrong::InvlpgSparesLinks) {
+        if self.has(Defect::InvlpgSparesLinks) {
             return;
         }
         let drop_old = |hw: &mut Self, position| {

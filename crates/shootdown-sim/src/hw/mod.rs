@@ -24,13 +24,14 @@
 //!   old_walks.rs  walks by a root that was replaced
 //!   unpublished.rs  table writes that walkers need not see yet
 //!   quarantine.rs  frames and ranges of deferred unmaps
-//!   wrong.rs    machines with injected defects, for tests of the tests
+//!   defect.rs   machines with injected defects, for tests of the tests
 //!   under_way.rs  fills from withdrawn tables while a broadcast is in progress
 //! ```
 
 mod aarch64;
 mod broadcast;
 mod cpu;
+mod defect;
 mod deferred;
 mod entry;
 mod frames;
@@ -50,11 +51,14 @@ mod under_way;
 mod unpublished;
 mod violation;
 mod walk;
-mod wrong;
 
 pub use aarch64::{Aarch64, ArmErrata, Scope};
 pub use cpu::HardwareFault;
 use cpu::Reason;
+#[cfg(feature = "faults")]
+pub use defect::Defect;
+#[cfg(not(feature = "faults"))]
+use defect::Defect;
 pub use entry::Entry;
 pub use frames::FrameKind;
 pub use iommu::Iommu;
@@ -64,10 +68,6 @@ pub use software_walk::TableLink;
 pub use tables::table_index;
 pub use violation::{Rule, Violation};
 pub use walk::{Access, FaultKind, PageFault, Privilege, Translation};
-#[cfg(feature = "faults")]
-pub use wrong::Wrong;
-#[cfg(not(feature = "faults"))]
-use wrong::Wrong;
 
 use shootdown::BroadcastLimits;
 use std::collections::{HashMap, VecDeque};
@@ -150,7 +150,7 @@ pub struct HwConfig {
     pub isa: Isa,
     /// The injected defect of the machine, for tests of the tests.
     #[cfg(feature = "faults")]
-    pub wrong: Option<Wrong>,
+    pub defect: Option<Defect>,
     /// Devices that access memory through page tables of spaces.
     pub iommu: Option<Iommu>,
 }
@@ -188,7 +188,7 @@ impl Default for HwConfig {
             stories: 8,
             isa: Isa::X86_64,
             #[cfg(feature = "faults")]
-            wrong: None,
+            defect: None,
             iommu: None,
         }
     }

@@ -87,8 +87,8 @@ impl Hw {
         if let Some((cpu, walk)) = found {
             self.report(Rule::C3, cpu, 0, now, |_| {
                 vec![format!(
-                    "table page {frame} is freed at {now} while a walk by root {}, which CPU {cpu} has replaced, may still \
-                     read it: no barrier has waited for it",
+                    "table page {frame} is freed at {now} while a walk by root {}, \
+                     which CPU {cpu} has replaced, may still read it: no barrier has waited for it",
                     walk.root
                 )]
             });

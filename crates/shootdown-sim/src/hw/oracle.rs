@@ -12,7 +12,7 @@ use super::ledger::{Completion, Record, Stamp};
 use super::psc::span_shift;
 use super::tlb::{At, Body, GLOBAL, Tlb, key_tag};
 use super::violation::Rule;
-use super::{Entry, Hw, Wrong, is_kernel};
+use super::{Defect, Entry, Hw, is_kernel};
 use shootdown::Stride;
 use std::ops::Range;
 
@@ -135,7 +135,7 @@ impl Hw {
         }
         let enforced = self.ledger.enforced(body.slot);
         match self.withdrawal_of(body) {
-            Some(w) => w.issued.seq <= enforced || self.wrong(Wrong::OracleBindsAtOnce),
+            Some(w) => w.issued.seq <= enforced || self.has(Defect::OracleBindsAtOnce),
             // The records are gone: the withdrawal was issued before the last of them was visible.
             None if slot.withdrawn != 0 => slot.withdrawn <= enforced,
             // Never held here: filled through a link that outlived its table's place.
@@ -152,7 +152,7 @@ impl Hw {
 
     /// Checks an entry that is used; drops it and returns `false` if its use is forbidden.
     pub(super) fn check_use(&mut self, cpu: usize, va: u64, at: At, now: u64) -> bool {
-        if self.wrong(Wrong::OracleIgnoresUse) {
+        if self.has(Defect::OracleIgnoresUse) {
             return true;
         }
         let (key, body) = (self.tlb.key(at), self.tlb.body(at));
@@ -166,7 +166,7 @@ impl Hw {
             return true;
         };
         self.report(rule, cpu, va, now, |hw| {
-            let mut lines = hw.tell_entry(cpu, key, &body);
+            let mut lines = hw.describe_entry(cpu, key, &body);
             lines.push(format!("used:      at {now}, by an access of CPU {cpu}"));
             lines
         });
@@ -246,7 +246,7 @@ impl Hw {
             return;
         }
         self.report(rule, cpu, va, now, |hw| {
-            let mut lines = hw.tell_entry(cpu, key, &body);
+            let mut lines = hw.describe_entry(cpu, key, &body);
             lines.push(match reason {
                 Reason::Stale => format!("still usable on CPU {cpu} at {now}"),
                 Reason::Freed(frame, _) => format!("frame {frame} is freed at {now} while CPU {cpu} can still use it"),
@@ -278,7 +278,7 @@ impl Hw {
         let tag = c.tag;
         // A mark older than the last flush of the tag concerns entries that no longer exist.
         let marked = c.tag_state(tag).tolerated > c.floor || c.global_tolerated > c.floor_global;
-        if marked && !self.wrong(Wrong::OracleForgetsTolerated) {
+        if marked && !self.has(Defect::OracleForgetsTolerated) {
             self.scan(cpu, Some(tag), now);
             let c = &mut self.cpus[cpu];
             if !c.lazy {
@@ -323,7 +323,7 @@ impl Hw {
                 continue;
             };
             self.report(rule, cpu, va, now, |hw| {
-                let mut lines = hw.tell_entry(cpu, key, &body);
+                let mut lines = hw.describe_entry(cpu, key, &body);
                 lines.push(match tag {
                     Some(tag) => format!("CPU {cpu} can use tag {tag} again from {now} on, without having caught up"),
                     None => format!("CPU {cpu} is online from {now} on, without having flushed it"),

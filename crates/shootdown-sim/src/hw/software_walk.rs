@@ -88,7 +88,7 @@ impl Hw {
             return Some(self.entry(table.frame, table_index(va, level)));
         }
         self.report(Rule::C3, cpu, va, now, |hw| {
-            let mut lines = hw.tell_walk(cpu, table);
+            let mut lines = hw.describe_walk(cpu, table);
             lines.push(format!(
                 "CPU {cpu} reads it at {now}, and finds {:?}",
                 hw.frames.get(table.frame).kind
@@ -143,14 +143,14 @@ impl Hw {
         };
         for walker in 0..self.software.walks.len() {
             if self.software.walks[walker].held.iter().any(|held| held.link == link) {
-                self.report(Rule::C3, walker, base, now, |hw| hw.tell_walk(walker, link));
+                self.report(Rule::C3, walker, base, now, |hw| hw.describe_walk(walker, link));
                 // Reported once.
                 self.software.walks[walker].held.retain(|held| held.link != link);
             }
         }
     }
 
-    fn tell_walk(&self, cpu: usize, link: TableLink) -> Vec<String> {
+    fn describe_walk(&self, cpu: usize, link: TableLink) -> Vec<String> {
         let walk = &self.software.walks[cpu];
         let mut lines = vec![format!("walk:      by software on CPU {cpu}, begun at {}", walk.began)];
         if let Some(held) = walk.held.iter().find(|held| held.link == link) {

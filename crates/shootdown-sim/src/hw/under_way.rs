@@ -10,7 +10,7 @@ use super::invalidate::Of;
 use super::psc::span_shift;
 use super::tlb::{self, GLOBAL, key_tag};
 use super::walk::Leaf;
-use super::{Hw, Wrong};
+use super::{Defect, Hw};
 use shootdown::{Broadcast, Stride};
 
 /// An entry or a link filled through a table page that was not linked where the walk found it.
@@ -114,7 +114,7 @@ impl Hw {
     /// An operation, taken from the list, is complete: it has taken effect on every CPU except the one spared by an
     /// erratum.
     pub(super) fn complete_withdrawn(&mut self, op: Outstanding) {
-        if self.under_way.is_empty() || self.wrong(Wrong::SyncByIssueOnly) {
+        if self.under_way.is_empty() || self.has(Defect::SyncByIssueOnly) {
             return;
         }
         self.drop_withdrawn(op, None);

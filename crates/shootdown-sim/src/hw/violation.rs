@@ -82,7 +82,7 @@ impl Hw {
     }
 
     /// The history of a TLB entry: its contents, its withdrawal, and the request that should have removed it.
-    pub(super) fn tell_entry(&self, cpu: usize, key: u64, body: &Body) -> Vec<String> {
+    pub(super) fn describe_entry(&self, cpu: usize, key: u64, body: &Body) -> Vec<String> {
         let under = if key & GLOBAL != 0 {
             "global".to_string()
         } else {
@@ -106,7 +106,7 @@ impl Hw {
             ),
         ];
         match self.withdrawal_of(body) {
-            Some(record) => lines.extend(self.tell_withdrawal(record, body.space, va)),
+            Some(record) => lines.extend(self.describe_withdrawal(record, body.space, va)),
             None => lines.push(format!(
                 "tables:    hold {:?} now",
                 super::Entry(self.ledger.slots[body.slot as usize].held)
@@ -122,7 +122,7 @@ impl Hw {
         lines
     }
 
-    fn tell_withdrawal(&self, record: &Record, space: u32, va: u64) -> Vec<String> {
+    fn describe_withdrawal(&self, record: &Record, space: u32, va: u64) -> Vec<String> {
         let Record {
             old, new, issued, at, ..
         } = record;

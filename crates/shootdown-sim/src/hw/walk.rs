@@ -5,7 +5,7 @@
 use super::entry::Entry;
 use super::psc::Link;
 use super::tlb::{self, At, Body, GLOBAL, SUSPECT};
-use super::{Hw, Reason, Wrong, is_kernel, table_index};
+use super::{Defect, Hw, Reason, is_kernel, table_index};
 use shootdown::Stride;
 
 /// Kind of access.
@@ -325,7 +325,7 @@ impl Hw {
     /// too. Never faults, never sets the dirty bit. The oracle sees such a fill; it is not an access.
     pub fn speculate(&mut self, cpu: usize, va: u64, now: u64) {
         let c = &self.cpus[cpu];
-        if c.is_off() || c.descheduled || (c.lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
+        if c.is_off() || c.descheduled || (c.lazy && self.has(Defect::NoSpeculationWhenLazy)) {
             return;
         }
         self.look_at_broadcasts(cpu, now);

@@ -111,7 +111,9 @@ impl FromNumber for bool {
 }
 
 macro_rules! table {
-    ($(#[$about:meta])* $table:literal $name:ident { $($(#[$meaning:meta])* $field:ident: $type:ty = $rule:expr,)* }) => {
+    ($(#[$about:meta])* $table:literal $name:ident {
+        $($(#[$meaning:meta])* $field:ident: $type:ty = $rule:expr,)*
+    }) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub struct $name {

@@ -18,8 +18,8 @@ impl Model {
         let most = self.topology.hardware_threads().min(Topology::MAX_CPUS);
         match self.vm {
             Some(vm) if vm.vcpus > most => Err(format!(
-                "--vm {}: {} has {most} CPUs, and virtual CPUs are laid out as its first; give at most {most}, or a larger machine with \
-                 --cpus {}",
+                "--vm {}: {} has {most} CPUs, and virtual CPUs are laid out as its first; \
+                 give at most {most}, or a larger machine with --cpus {}",
                 vm.vcpus, self.name, vm.vcpus
             )),
             _ => Ok(()),

@@ -19,8 +19,8 @@ pub struct KernelChange {
 /// LRU batch (`lru_drain`), and whether the kernel trims CPU sets (the design `ipi-trim`):
 /// - `lru_add_drain` left `zap_page_range_single` with "mm: remove unnecessary calls to lru_add_drain" (2025, 6.14 or
 ///   6.15: not confirmed);
-/// - since 6.13, 209954cbc7d0, CPUs stay in the set of a space until a flush finds that they left; at most once a second
-///   since 6db2526c1d69 (6.13).
+/// - since 6.13, 209954cbc7d0, CPUs stay in the set of a space until a flush finds that they left, at most once a
+///   second since 6db2526c1d69 (6.13).
 ///
 /// The LRU lock is one for each node and memory group since 5.11 (6168d0da2b47). All simulated processes are in one
 /// group, so it is the lock of the node. The cost of memory accounting is part of `kernel.page_alloc` and

@@ -3,7 +3,7 @@
 
 use super::category::Category;
 use super::counts::{Answers, EngineCounts, Roots};
-use super::diary::Diary;
+use super::decision_log::DecisionLog;
 use super::hook_costs::{HookCosts, RemoteCosts};
 use super::hypervisor::VirtualCpu;
 use super::preemption::Preemption;
@@ -51,7 +51,7 @@ pub struct SimKernel {
     /// Whether the flush in progress on each CPU reaches other CPUs.
     reaches_others: RefCell<Vec<bool>>,
     /// The log of events, for `explain`.
-    diary: RefCell<Option<Diary>>,
+    decision_log: RefCell<Option<DecisionLog>>,
     /// A hypervisor's record of each virtual CPU, on a virtual machine.
     pub(super) virtual_cpus: OnceCell<Vec<VirtualCpu>>,
     /// Harts that are in the firmware, bit by bit.
@@ -87,7 +87,7 @@ impl SimKernel {
             on_invalidate: RefCell::default(),
             remote: OnceCell::new(),
             reaches_others: RefCell::new(vec![false; cpus]),
-            diary: RefCell::default(),
+            decision_log: RefCell::default(),
             virtual_cpus: OnceCell::new(),
             in_firmware: Cell::new(0),
         }
@@ -139,20 +139,20 @@ impl SimKernel {
     }
 
     /// Starts a log of the engine's events, empty.
-    pub fn keep_diary(&self, cpus: usize) {
-        *self.diary.borrow_mut() = Some(Diary::new(cpus));
+    pub fn keep_decision_log(&self, cpus: usize) {
+        *self.decision_log.borrow_mut() = Some(DecisionLog::new(cpus));
     }
 
     /// The measured window begins: requests so far are not counted.
     pub(crate) fn begin_counting(&self) {
-        if let Some(diary) = &mut *self.diary.borrow_mut() {
-            diary.begin_counting();
+        if let Some(decision_log) = &mut *self.decision_log.borrow_mut() {
+            decision_log.begin_counting();
         }
     }
 
     /// The log, if one was kept; logging ends.
-    pub fn take_diary(&self) -> Option<Diary> {
-        self.diary.borrow_mut().take()
+    pub fn take_decision_log(&self) -> Option<DecisionLog> {
+        self.decision_log.borrow_mut().take()
     }
 
     /// A flush on this CPU that began at `begun`, cycles, is over.
@@ -161,9 +161,9 @@ impl SimKernel {
             let took = machine::now().saturating_sub(begun);
             self.preemption.latencies.shootdown.record(took);
         }
-        if let Some(diary) = &mut *self.diary.borrow_mut() {
+        if let Some(decision_log) = &mut *self.decision_log.borrow_mut() {
             let ns = (machine::now() - begun) as f64 / self.costs.ghz;
-            diary.took(machine::cpu(), ns);
+            decision_log.took(machine::cpu(), ns);
         }
     }
 
@@ -383,17 +383,19 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         let Some(virtual_cpus) = self.virtual_cpus.get() else {
             return false;
         };
-        virtual_cpus[cpu].ask()
+        virtual_cpus[cpu].request_flush()
     }
 
-    fn secondary(&self, root: Root, told: Secondary) -> u64 {
+    fn secondary(&self, root: Root, invalidation: Secondary) -> u64 {
         if self.hw.borrow().config().iommu.is_none() {
             return 0;
         }
         // Handing a command to the device drains the store buffer: its walker's later reads see the stores.
         machine::drain_stores();
         machine::synchronise();
-        self.hw.borrow_mut().command(root.0 as u32, told, machine::now())
+        self.hw
+            .borrow_mut()
+            .command(root.0 as u32, invalidation, machine::now())
     }
 
     fn secondary_sync(&self, ticket: u64) {
@@ -422,14 +424,14 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         if matches!(way, Some(Way::Interrupts | Way::Broadcast)) {
             self.reaches_others.borrow_mut()[machine::cpu()] = true;
         }
-        if let Some(diary) = &mut *self.diary.borrow_mut() {
+        if let Some(decision_log) = &mut *self.decision_log.borrow_mut() {
             if let Some(way) = way {
-                diary.goes(machine::cpu(), way);
+                decision_log.goes(machine::cpu(), way);
             } else if !matches!(
                 event,
                 Event::Answered(_) | Event::CaughtUpPartly | Event::CaughtUpWhole | Event::Chose { .. }
             ) {
-                diary.note((machine::now() as f64 / self.costs.ghz) as u64, event);
+                decision_log.note((machine::now() as f64 / self.costs.ghz) as u64, event);
             }
         }
         if matches!(event, Event::CaughtUpPartly | Event::CaughtUpWhole) {

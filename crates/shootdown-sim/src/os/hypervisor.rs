@@ -20,7 +20,7 @@ const FLUSH: u64 = 2;
 
 impl VirtualCpu {
     /// Requests a flush at entry; true if the CPU is descheduled and will be flushed.
-    pub(super) fn ask(&self) -> bool {
+    pub(super) fn request_flush(&self) -> bool {
         let seen = self.0.load(Ordering::Relaxed);
         // The exchange fails if the CPU has entered since, or if another CPU requests a flush: then it is interrupted
         // (C6).

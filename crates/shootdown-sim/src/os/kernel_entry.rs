@@ -29,12 +29,12 @@ impl<const W: usize> System<W> {
         }
         let entry = (self.costs.syscall / 2).min(cost);
         machine::charge(before + entry);
-        let entered = self.tell_entered(process);
+        let entered = self.notify_engine_of_entry(process);
         machine::charge(cost - entry);
         entered
     }
 
-    fn tell_entered(&self, process: &Process<W>) -> bool {
+    fn notify_engine_of_entry(&self, process: &Process<W>) -> bool {
         if self.hw.borrow().is_lazy(machine::cpu()) {
             return false;
         }

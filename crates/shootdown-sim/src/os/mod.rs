@@ -4,10 +4,9 @@
 //! machine model), the locks whose contention matters, and the calls into the engine. It may not access internals of
 //! the engine or the oracle.
 
-mod asked;
 pub mod category;
 mod counts;
-mod diary;
+mod decision_log;
 mod entries;
 mod exit;
 mod fault;
@@ -31,6 +30,7 @@ mod process;
 mod protect;
 mod quarantine;
 mod reclaim;
+mod recorded_flush;
 mod region_access;
 mod region_lock;
 mod regions;
@@ -45,7 +45,7 @@ mod ticks;
 mod walk;
 
 pub use counts::{Answers, EngineCounts, Roots};
-pub use diary::{Diary, Note, Requests};
+pub use decision_log::{DecisionLog, Note, Requests};
 pub use hook_costs::{HookCosts, RemoteCosts};
 pub use hooks::SimKernel;
 pub use host::{HostConfig, Spinning};
@@ -426,7 +426,7 @@ impl<const W: usize> System<W> {
         // SAFETY: processes live as long as the machine runs, or are retired first.
         unsafe { self.engine.switch_to(&process.space) };
         self.now_in_user();
-        self.tell_ticks(false);
+        self.set_idle_for_ticks(false);
         category::leave(outer);
     }
 
@@ -443,7 +443,7 @@ impl<const W: usize> System<W> {
         self.hw.borrow_mut().set_lazy(machine::cpu(), true);
         note(|| What::LazyEnters);
         self.engine.enter_lazy();
-        self.tell_ticks(true);
+        self.set_idle_for_ticks(true);
     }
 
     /// Back to user code of `process` after [`go_lazy`](Self::go_lazy).
@@ -452,7 +452,7 @@ impl<const W: usize> System<W> {
         // SAFETY: as in `load`.
         unsafe { self.engine.leave_lazy(&process.space) };
         self.now_in_user();
-        self.tell_ticks(false);
+        self.set_idle_for_ticks(false);
         note(|| What::LazyLeaves);
         category::leave(outer);
     }

@@ -77,7 +77,7 @@ impl<const W: usize> System<W> {
     }
 
     /// This CPU becomes idle, or busy again.
-    pub(super) fn tell_ticks(&self, idle: bool) {
+    pub(super) fn set_idle_for_ticks(&self, idle: bool) {
         let Some(ticks) = self.ticks.get() else { return };
         let cpu = machine::cpu();
         if ticks.idle[cpu].replace(idle) && !idle && ticks.next[cpu].get() == NEVER {

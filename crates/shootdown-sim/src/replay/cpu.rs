@@ -254,7 +254,7 @@ impl<const W: usize> Cpu<W> {
         let range = if tables { range.with_tables() } else { range };
         add(&shared.tally.requests, 1);
         if runs {
-            shared.system.flush_as_asked(&live.process, va, range);
+            shared.system.flush_as_recorded(&live.process, va, range);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! [`SLACK_NS`], because invalidation takes longer than in the recording, delays the whole program by the excess: all
 //! later steps move by that much. So queues stay short, and CPUs stay together.
 
-use super::place::{Placer, Scale};
+use super::scaling::{Placer, Scale};
 use shootdown_trace::program::{Action, Step};
 use std::collections::VecDeque;
 

@@ -7,12 +7,12 @@
 
 mod cpu;
 mod feed;
-mod place;
+mod scaling;
 mod spaces;
 mod victims;
 
 pub use feed::SLACK_NS;
-pub use place::{STAGGER_NS, Scale};
+pub use scaling::{STAGGER_NS, Scale};
 
 use crate::design::{Settings, find_design};
 use crate::hw::Hw;
@@ -20,7 +20,7 @@ use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
 pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
-use crate::os::{Diary, EngineCounts, System};
+use crate::os::{DecisionLog, EngineCounts, System};
 use crate::result::{Latency, latencies};
 use crate::setup::{hardware_config, hook_costs, host, machine_config, os_costs, os_settings, process_bytes};
 use crate::shares::time_shares;
@@ -154,8 +154,8 @@ pub fn validate(spec: &ReplaySpec) -> Result<(), String> {
     let (cpus, needed) = (spec.machine.topology.cpus(), spec.scale.cpus(spec.recorded_cpus));
     if needed > cpus {
         return Err(format!(
-            "--scale {}: {} CPUs of the recording become {needed}, and {} has {cpus}; scale less, or make the machine larger with \
-             --cpus {needed}",
+            "--scale {}: {} CPUs of the recording become {needed}, and {} has {cpus}; \
+             scale less, or make the machine larger with --cpus {needed}",
             spec.scale, spec.recorded_cpus, spec.machine.name
         ));
     }
@@ -226,7 +226,7 @@ fn replay_sized<const W: usize>(
     if let Some(host) = host(model) {
         system.run_on_host(host);
     }
-    system.engine.kernel().keep_diary(model.topology.cpus());
+    system.engine.kernel().keep_decision_log(model.topology.cpus());
     let shared = Rc::new(Shared {
         system: system.clone(),
         feed: RefCell::new(Feed::new(steps, spec.scale, spec.recorded_cpus, used)),
@@ -276,7 +276,7 @@ fn replay_sized<const W: usize>(
         switch_ns: ns(Category::Switch),
         user_ns: ns(Category::User),
         time_shares,
-        shootdowns: quantiles(&kernel.take_diary().unwrap_or_default()),
+        shootdowns: quantiles(&kernel.take_decision_log().unwrap_or_default()),
         latencies: latencies(&system.preemption.latencies, model),
         kept: tally.kept.get(),
         flushed: tally.flushed.get(),
@@ -292,15 +292,15 @@ fn replay_sized<const W: usize>(
 }
 
 /// Of the requests by interrupts or by broadcast.
-fn quantiles(diary: &Diary) -> Option<Quantiles> {
-    let mut times: Vec<f32> = diary.requests[1..]
+fn quantiles(decision_log: &DecisionLog) -> Option<Quantiles> {
+    let mut times: Vec<f32> = decision_log.requests[1..]
         .iter()
         .flat_map(|requests| requests.times_ns.iter().copied())
         .collect();
     times.sort_unstable_by(f32::total_cmp);
     let at = |share: f64| f64::from(times[((times.len() - 1) as f64 * share).round() as usize]);
     (!times.is_empty()).then(|| Quantiles {
-        count: diary.requests[1..].iter().map(|requests| requests.count).sum(),
+        count: decision_log.requests[1..].iter().map(|requests| requests.count).sum(),
         p50_ns: at(0.5),
         p99_ns: at(0.99),
         max_ns: at(1.0),

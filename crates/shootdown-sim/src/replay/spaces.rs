@@ -1,6 +1,6 @@
 //! The live spaces of a replayed program, and their end.
 
-use super::place::Scale;
+use super::scaling::Scale;
 use super::{HOT_PAGES, PAGES};
 use crate::os::{PAGE, Process, System, USER_BASE};
 use shootdown::{Range, Stride};

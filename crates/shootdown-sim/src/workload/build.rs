@@ -61,7 +61,8 @@ const FORKS: Parameter = Parameter {
     least: 0.0,
     most: 2.0,
     whole: false,
-    about: "children per job (of 2) started by copying the parent's space; recorded: 0 (vfork), recipes in a shell: 1 or 2",
+    about: "children per job (of 2) started by copying the parent's space; \
+        recorded: 0 (vfork), recipes in a shell: 1 or 2",
 };
 
 /// Migrations of a job.

@@ -51,7 +51,8 @@ const DROPS: Parameter = Parameter {
     least: 1.0,
     most: 1e6,
     whole: true,
-    about: "one in this many switches to the process, times threads, is followed by dropping one of its pages (at random)",
+    about: "one in this many switches to the process, times threads, \
+        is followed by dropping one of its pages (at random)",
 };
 
 pub(super) const PARAMETERS: &[Parameter] = &[LAZY_NS, OTHER, PAGES, DROPS];

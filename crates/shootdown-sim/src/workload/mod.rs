@@ -150,7 +150,8 @@ impl Workload {
         (
             "build",
             Workload::Build,
-            "a parallel compile: short processes with the flushes of a recorded one (one op: a millisecond of its computing)",
+            "a parallel compile: short processes with the flushes of a recorded one (one op: \
+             a millisecond of its computing)",
         ),
         (
             "reclaim",
@@ -185,12 +186,14 @@ impl Workload {
         (
             "malloc_churn",
             Workload::MallocChurn,
-            "each thread, also more than CPUs, fills 512 KiB of its heap and returns most of it in one call (ebizzy -M)",
+            "each thread, also more than CPUs, \
+             fills 512 KiB of its heap and returns most of it in one call (ebizzy -M)",
         ),
         (
             "unmap_shared",
             Workload::UnmapShared,
-            "one thread unmaps or drops pages that all others have just read (one op: a call, whose times are \"call\")",
+            "one thread unmaps or drops pages that all others have just read (one op: \
+             a call, whose times are \"call\")",
         ),
         (
             "migrate",

@@ -33,7 +33,7 @@ impl Bed {
     pub fn new(config: HwConfig) -> Bed {
         let cpus = config.cpus;
         let mut hw = Hw::new(HwConfig {
-            wrong: crate::mutations::asked_for(),
+            defect: crate::mutations::requested(),
             ..config
         });
         let root = hw.new_space(1);

@@ -197,7 +197,7 @@ struct Pair {
 impl Pair {
     fn new() -> Pair {
         let mut hw = Hw::new(HwConfig {
-            wrong: crate::mutations::asked_for(),
+            defect: crate::mutations::requested(),
             cpus: CPUS,
             tlb_entries: 64,
             tlb_ways: 8,

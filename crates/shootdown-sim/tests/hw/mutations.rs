@@ -1,43 +1,43 @@
-//! Tests of the tests: every wrong machine, and every wrong oracle, must make named tests of this suite fail.
+//! Tests of the tests: every machine or oracle with an injected defect must make named tests of this suite fail.
 //!
 //! The suite runs itself, with the mutation in an environment variable that the test bed reads. Each mutation names the
 //! tests that must notice it. So a run costs milliseconds, and a test that no longer notices its mutation is reported
 //! by name.
 
 use shootdown_known_bugs::mistakes;
-use shootdown_sim::hw::Wrong;
+use shootdown_sim::hw::Defect;
 use std::process::Command;
 use std::sync::OnceLock;
 
 const VARIABLE: &str = "SHOOTDOWN_HW_WRONG";
 
 /// The mutation this process was started for.
-pub fn asked_for() -> Option<Wrong> {
-    static ASKED: OnceLock<Option<Wrong>> = OnceLock::new();
-    *ASKED.get_or_init(|| {
+pub fn requested() -> Option<Defect> {
+    static REQUESTED: OnceLock<Option<Defect>> = OnceLock::new();
+    *REQUESTED.get_or_init(|| {
         let name = std::env::var(VARIABLE).ok()?;
-        let found = Wrong::ALL.iter().find(|wrong| format!("{wrong:?}") == name);
+        let found = Defect::ALL.iter().find(|defect| format!("{defect:?}") == name);
         Some(*found.unwrap_or_else(|| panic!("{VARIABLE}={name}: no such mutation")))
     })
 }
 
 /// The tests that notice a mutation: those that the manifest names.
-fn noticed_by(wrong: Wrong) -> &'static [&'static str] {
-    let listed = mistakes("hardware").find(|mistake| format!("{wrong:?}") == mistake.name);
+fn noticed_by(defect: Defect) -> &'static [&'static str] {
+    let listed = mistakes("hardware").find(|mistake| format!("{defect:?}") == mistake.name);
     listed
-        .unwrap_or_else(|| panic!("{wrong:?} is not in bugs.toml"))
+        .unwrap_or_else(|| panic!("{defect:?} is not in bugs.toml"))
         .caught_by
 }
 
 /// The results of some tests of this suite, by name: whether each passed.
-fn results(wrong: Option<Wrong>, tests: &[&str]) -> Vec<(String, bool)> {
+fn results(defect: Option<Defect>, tests: &[&str]) -> Vec<(String, bool)> {
     let this = std::env::current_exe().expect("a test knows its own path");
     let mut command = Command::new(this);
     command.args(tests).args(["--exact", "--test-threads=1"]);
-    // The same cases each time, so that noticing a wrong machine does not depend on chance.
+    // The same cases each time, so that noticing a defect does not depend on chance.
     command.env_remove(VARIABLE).env("PROPTEST_RNG_SEED", "1");
-    if let Some(wrong) = wrong {
-        command.env(VARIABLE, format!("{wrong:?}"));
+    if let Some(defect) = defect {
+        command.env(VARIABLE, format!("{defect:?}"));
     }
     let output = command.output().expect("the suite can run itself");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -50,25 +50,29 @@ fn results(wrong: Option<Wrong>, tests: &[&str]) -> Vec<(String, bool)> {
 
 #[test]
 fn every_wrong_machine_is_noticed() {
-    assert_eq!(mistakes("hardware").count(), Wrong::ALL.len(), "bugs.toml lists others");
+    assert_eq!(
+        mistakes("hardware").count(),
+        Defect::ALL.len(),
+        "bugs.toml lists others"
+    );
     let mut survivors = Vec::new();
-    for &wrong in Wrong::ALL {
-        let tests = noticed_by(wrong);
-        assert!(!tests.is_empty(), "{wrong:?}: nobody is named");
-        let seen = results(Some(wrong), tests);
+    for &defect in Defect::ALL {
+        let tests = noticed_by(defect);
+        assert!(!tests.is_empty(), "{defect:?}: no test is named");
+        let seen = results(Some(defect), tests);
         assert_eq!(
             seen.len(),
             tests.len(),
-            "{wrong:?}: a test named does not exist: {tests:?}"
+            "{defect:?}: a named test does not exist: {tests:?}"
         );
         for (test, passed) in seen {
             println!(
                 "{:24} {test}: {}",
-                format!("{wrong:?}"),
+                format!("{defect:?}"),
                 if passed { "passed" } else { "caught" }
             );
             if passed {
-                survivors.push(format!("{wrong:?} under {test}"));
+                survivors.push(format!("{defect:?} under {test}"));
             }
         }
     }
@@ -77,9 +81,9 @@ fn every_wrong_machine_is_noticed() {
 
 #[test]
 fn the_right_machine_passes_the_tests_that_notice_wrong_ones() {
-    let mut tests: Vec<_> = Wrong::ALL
+    let mut tests: Vec<_> = Defect::ALL
         .iter()
-        .flat_map(|&wrong| noticed_by(wrong))
+        .flat_map(|&defect| noticed_by(defect))
         .copied()
         .collect();
     tests.sort_unstable();

@@ -36,7 +36,7 @@ fn get_promoted(system: &Sys, process: &Proc) {
 }
 
 /// Runs `process` from the start of the round, gets it promoted, writes to it, and continues at `moment`.
-fn run_promoted(system: &Sys, process: &Proc, start: u64, moment: Moment) {
+fn run_promoted(system: &Sys, process: &Proc, start: u64, moment: RoundTime) {
     system.load(process);
     until(start + 2_000);
     get_promoted(system, process);

@@ -8,7 +8,7 @@ use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::os::PAGE;
 
 /// CPU 0 runs `parent`, writes two pages of it, forks at `moment`, and ends the child when it has done `lives`.
-fn forks_in_each_round(stage: &Stage, parent: &Proc, moment: Moment, lives: impl Fn(&Sys, &Proc) + 'static) {
+fn forks_in_each_round(stage: &Stage, parent: &Proc, moment: RoundTime, lives: impl Fn(&Sys, &Proc) + 'static) {
     let parent = parent.clone();
     stage.cpu(0, move |system| {
         system.load(&parent);

@@ -7,23 +7,23 @@ use shootdown_sim::os::PAGE;
 
 /// A moment of each round, cycles from its start.
 #[derive(Clone, Copy)]
-pub struct Moment {
+pub struct RoundTime {
     after: u64,
     /// Random added delay, at most.
     spread: u64,
 }
 
 /// `after` cycles into the round.
-pub fn at(after: u64) -> Moment {
+pub fn at(after: u64) -> RoundTime {
     about(after, 0)
 }
 
 /// `after` cycles into the round, or up to `spread` later, at random each time.
-pub fn about(after: u64, spread: u64) -> Moment {
-    Moment { after, spread }
+pub fn about(after: u64, spread: u64) -> RoundTime {
+    RoundTime { after, spread }
 }
 
-impl Moment {
+impl RoundTime {
     /// Lets time pass until that moment of the round that began at `start`.
     pub fn come(self, start: u64) {
         until(start + self.after);
@@ -35,7 +35,7 @@ impl Moment {
 
 impl Stage {
     /// `cpu` runs `process`, writes its first pages, and at `moment` drops them.
-    pub fn withdraws_pages(&self, cpu: usize, process: &Proc, pages: u64, moment: Moment) {
+    pub fn withdraws_pages(&self, cpu: usize, process: &Proc, pages: u64, moment: RoundTime) {
         self.writes_and(cpu, process, pages, moment, move |system, process| {
             system.drop_pages(process, P, pages);
         });
@@ -47,7 +47,7 @@ impl Stage {
         cpu: usize,
         process: &Proc,
         pages: u64,
-        moment: Moment,
+        moment: RoundTime,
         then: impl Fn(&Sys, &Proc) + 'static,
     ) {
         let process = process.clone();
@@ -62,7 +62,7 @@ impl Stage {
     }
 
     /// `cpu` runs `process` and in each round [takes a table away](take_a_table).
-    pub fn withdraws_tables(&self, cpu: usize, process: &Proc, moment: Moment) {
+    pub fn withdraws_tables(&self, cpu: usize, process: &Proc, moment: RoundTime) {
         let process = process.clone();
         self.cpu(cpu, move |system| {
             system.load(&process);
@@ -71,7 +71,7 @@ impl Stage {
     }
 
     /// `cpu` runs `process` and at `moment` reads its first pages.
-    pub fn reads_pages(&self, cpu: usize, process: &Proc, pages: u64, moment: Moment) {
+    pub fn reads_pages(&self, cpu: usize, process: &Proc, pages: u64, moment: RoundTime) {
         let process = process.clone();
         self.cpu(cpu, move |system| {
             system.load(&process);
@@ -88,7 +88,7 @@ impl Stage {
         &self,
         cpu: usize,
         process: &Proc,
-        (leaving, returning): (Moment, Moment),
+        (leaving, returning): (RoundTime, RoundTime),
         back: impl Fn(&Sys, u64) + 'static,
     ) {
         let process = process.clone();
@@ -107,7 +107,7 @@ impl Stage {
 }
 
 /// Maps a region of four pages, writes them, and at `moment` unmaps it, which frees their table.
-pub fn take_a_table(system: &Sys, process: &Proc, start: u64, moment: Moment) {
+pub fn take_a_table(system: &Sys, process: &Proc, start: u64, moment: RoundTime) {
     map_and_write(system, process);
     moment.come(start);
     system.unmap(process, P, 4 * PAGE);

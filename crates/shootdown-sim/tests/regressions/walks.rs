@@ -274,7 +274,7 @@ fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
 }
 
 /// CPU 0 unlinks tables and frees those for which a grace period is over.
-fn take_tables_and_free_those_that_wait(stage: &Stage, a: &Proc, moment: Moment) {
+fn take_tables_and_free_those_that_wait(stage: &Stage, a: &Proc, moment: RoundTime) {
     let a = a.clone();
     stage.cpu(0, move |system| {
         system.load(&a);

@@ -92,7 +92,10 @@ macro_rules! columns {
                 Type::group_type_builder("recording").with_fields(fields).build()
             }
 
-            pub(super) fn write<S: Write + Send>(&mut self, group: &mut SerializedRowGroupWriter<'_, S>) -> Result<(), ParquetError> {
+            pub(super) fn write<S: Write + Send>(
+                &mut self,
+                group: &mut SerializedRowGroupWriter<'_, S>,
+            ) -> Result<(), ParquetError> {
                 $(self.$name.write(group)?;)*
                 Ok(())
             }

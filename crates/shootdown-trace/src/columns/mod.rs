@@ -4,12 +4,17 @@
 //! | --- | --- | --- |
 //! | `time_ns`, `cpu`, `task`, `name`, `event` | required | all; `event` is one of [`EVENTS`] |
 //! | `process` | int32 | all, where the recording has it |
-//! | `from_task`, `to_task` | int32 | `switch`: the previous task, the next task; `fork`, `new_task`: `to_task` is the child |
+//! | `from_task`, `to_task` | int32 | `switch`: previous and next task; `fork`, `new_task`: `to_task` is the child |
 //! | `text` | string | `switch`: state of the previous task; `interrupts`: list of CPUs |
 //! | `pages`, `reason` | int64, int32 | `flush` |
 //! | `target` | int32 | `queued`, `interrupt` |
-//! | `call` | boolean | `queued`: whether it is a shootdown, empty if the function has no name; `interrupt`, `interrupts`: whether it is for function calls |
-//! | `address`, `length`, `argument` | uint64 | `fault` (address), `queued` (address of a function without a name), `new_task` (argument: flags of clone), `madvise`, `munmap`, `mprotect`, `mremap` |
+//! | `call` | boolean | `queued`, `interrupt`, `interrupts`: see below |
+//! | `address`, `length`, `argument` | uint64 | `fault`, `queued`, `new_task`, and the memory system calls: see below |
+//!
+//! `call` of `queued` says whether it is a shootdown; it is empty if the function has no name. Of `interrupt` and
+//! `interrupts` it says whether they are for function calls. `address` of `fault` is the faulting address, of `queued`
+//! that of a function without a name. `argument` of `new_task` has the flags of clone. The memory system calls are
+//! `madvise`, `munmap`, `mprotect` and `mremap`.
 //!
 //! A `task` of -1 is not known.
 //!

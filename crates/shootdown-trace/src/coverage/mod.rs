@@ -143,13 +143,14 @@ impl Coverage {
 }
 
 /// How to record the data that a replay needs.
-const RECORD: &str = "record with `sudo shootdown record -o trace.parquet -- COMMAND`, or `trace-cmd record -e sched:sched_switch \
-    -e tlb:tlb_flush -e csd:csd_queue_cpu`";
+const RECORD: &str = "record with `sudo shootdown record -o trace.parquet -- COMMAND`, \
+    or `trace-cmd record -e sched:sched_switch -e tlb:tlb_flush -e csd:csd_queue_cpu`";
 
 /// Why a replay without processes is refused.
-const NO_PROCESSES: &str = "the recording has no process numbers, and too little to infer them from: a replay would take each thread \
-    for a process; print them with `perf script -F comm,pid,tid,cpu,time,event,trace`, or record them: `echo 1 > \
-    /sys/kernel/tracing/options/record-tgid` before tracing, then `cat /sys/kernel/tracing/trace`";
+const NO_PROCESSES: &str = "the recording has no process numbers, and too little to infer them from: \
+    a replay would take each thread for a process; \
+    print them with `perf script -F comm,pid,tid,cpu,time,event,trace`, or record them: \
+    `echo 1 > /sys/kernel/tracing/options/record-tgid` before tracing, then `cat /sys/kernel/tracing/trace`";
 
 /// Share of lines with a process number from which a recording counts as having them. Assumed: the kernel omits some
 /// numbers, never one in ten.

@@ -41,7 +41,8 @@ fn line(task: &str, cpu: u32, us: u32, event: &str) -> String {
 
 fn switch(task: &str, cpu: u32, us: u32, from: u32, state: &str, to: u32) -> String {
     let event = format!(
-        "sched_switch: prev_comm=a prev_pid={from} prev_prio=120 prev_state={state} ==> next_comm=b next_pid={to} next_prio=120"
+        "sched_switch: prev_comm=a prev_pid={from} prev_prio=120 \
+         prev_state={state} ==> next_comm=b next_pid={to} next_prio=120"
     );
     line(task, cpu, us, &event)
 }

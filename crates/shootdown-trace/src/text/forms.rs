@@ -105,7 +105,8 @@ fn functions_have_names_addresses_or_nothing() {
 #[test]
 fn a_line_without_a_task_is_of_the_task_that_its_cpu_runs() {
     let text = "[001] 1.000001: tlb:tlb_flush: pages:1 reason:x (3)\n\
-        [001] 1.000002: sched:sched_switch: prev_comm=a prev_pid=7 prev_prio=1 prev_state=S ==> next_comm=b next_pid=9 next_prio=1\n\
+        [001] 1.000002: sched:sched_switch: \
+        prev_comm=a prev_pid=7 prev_prio=1 prev_state=S ==> next_comm=b next_pid=9 next_prio=1\n\
         :-1    -1 [001] 1.000003: tlb:tlb_flush: pages:1 reason:x (3)\n";
     let tasks: Vec<_> = all(text)
         .iter()

@@ -124,9 +124,9 @@ impl Kind {
                 "trace text whose events lack the time; print it: `perf script -F comm,pid,tid,cpu,time,event,trace`"
             }
             Kind::NoUnit => {
-                "trace text whose times are counts of a clock without a unit (x86-tsc, counter, uptime); record with \
-                 `echo mono > /sys/kernel/tracing/trace_clock` or `trace-cmd record -C mono`, or print seconds: `trace-cmd \
-                 report --ts2secs HZ`"
+                "trace text whose times are counts of a clock without a unit (x86-tsc, counter, uptime); \
+                 record with `echo mono > /sys/kernel/tracing/trace_clock` or `trace-cmd record -C mono`, \
+                 or print seconds: `trace-cmd report --ts2secs HZ`"
             }
             _ => {
                 "trace text whose times run backwards at many lines: differences between lines (print without \

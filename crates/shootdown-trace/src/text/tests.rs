@@ -54,7 +54,8 @@ fn the_same_flush_is_read_from_all_three_tools() {
 
 #[test]
 fn names_with_brackets_arrows_and_dashes_do_not_mislead() {
-    let text = "  a [1] b-c-7   (      5) [000] d..2. 1.000001: sched_switch: prev_comm=a prev_pid=9 x prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=b next_pid=3 next_pid=8 next_prio=120\n";
+    let text = "  a [1] b-c-7   (      5) [000] d..2. 1.000001: sched_switch: prev_comm=a \
+        prev_pid=9 x prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=b next_pid=3 next_pid=8 next_prio=120\n";
     only(text, |event| {
         assert_eq!((event.name, event.task, event.process), ("a [1] b-c", 7, Some(5)));
         assert_eq!(
@@ -113,7 +114,8 @@ fn queued_requests_tell_shootdowns_from_other_calls() {
 fn system_calls_carry_address_and_length() {
     for text in [
         "r-1 ( 1) [000] ..... 1.1: sys_madvise(start: 0x7f35e8fa6000, len_in: 0x8000, behavior: 4)\n",
-        "r 1/1 [000] 1.1: syscalls:sys_enter_madvise: start: 0x7f35e8fa6000, len_in: 0x00008000, behavior: 0x00000004\n",
+        "r 1/1 [000] 1.1: syscalls:sys_enter_madvise: start: \
+         0x7f35e8fa6000, len_in: 0x00008000, behavior: 0x00000004\n",
     ] {
         only(text, |event| {
             assert_eq!(
@@ -148,8 +150,12 @@ fn damage_is_counted_by_kind_with_its_first_line_and_skipped() {
 
 #[test]
 fn headers_and_lost_events_are_kept() {
-    let text = "# cmd: a b\n# kernel: 6.18.44 cpus: 2 clock: mono window_s: 2.0\n# events: sched/sched_switch tlb/tlb_flush\n\
-                # cpu0 entries: 9 overrun: 2 commit overrun: 1 dropped events: 4\nCPU:1 [LOST 35 EVENTS]\nCPU:0 [10 EVENTS DROPPED]\n\
+    let text = "# cmd: a b\n\
+                # kernel: 6.18.44 cpus: 2 clock: mono window_s: 2.0\n\
+                # events: sched/sched_switch tlb/tlb_flush\n\
+                # cpu0 entries: 9 overrun: 2 commit overrun: 1 dropped events: 4\n\
+                CPU:1 [LOST 35 EVENTS]\n\
+                CPU:0 [10 EVENTS DROPPED]\n\
                 r-1 ( 1) [000] d..2. 2.0: tlb_flush: pages:1 reason:x (3)\n";
     let (_, metadata) = events(text);
     assert_eq!(metadata.lost_events, 2 + 1 + 4 + 35 + 10);
@@ -170,7 +176,10 @@ fn what_is_no_recording_is_refused() {
 proptest! {
     /// Reading any file ends in a count or a refusal, and every line is accounted for.
     #[test]
-    fn any_text_is_read_without_a_panic(lines in proptest::collection::vec("[ -~\\t\u{e9}]{0,80}", 0..30), good in 0_usize..3) {
+    fn any_text_is_read_without_a_panic(
+        lines in proptest::collection::vec("[ -~\\t\u{e9}]{0,80}", 0..30),
+        good in 0_usize..3,
+    ) {
         let mut text = "r-1 ( 1) [000] d..2. 2.0: tlb_flush: pages:1 reason:x (3)\n".repeat(good);
         text.push_str(&lines.join("\n"));
         let mut taken = 0_u64;
@@ -182,7 +191,8 @@ proptest! {
     /// A line cut anywhere is never taken for another event than it is.
     #[test]
     fn a_cut_line_is_damaged_or_the_same_event(cut in 0_usize..200) {
-        let line = "     cc1-27692   (  27680) [001] dN.6.  5862.018656: tlb_flush: pages:-1 reason:remote shootdown (1)";
+        let line = "     cc1-27692   (  27680) [001] dN.6.  \
+            5862.018656: tlb_flush: pages:-1 reason:remote shootdown (1)";
         let good = "a-1 ( 1) [000] d..2. 2.0: tlb_flush: pages:1 reason:x (3)\n";
         let cut = &line[..cut.min(line.len())];
         let mut seen = Vec::new();

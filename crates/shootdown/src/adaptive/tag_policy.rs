@@ -331,7 +331,11 @@ mod tests {
         /// A target costs what an interrupt costs. A CPU that catches up by itself costs hardly anything at a large
         /// lag.
         #[test]
-        fn without_a_tag_the_cost_is_of_targets_and_of_catching_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
+        fn without_a_tag_the_cost_is_of_targets_and_of_catching_up(
+            truth in costs(),
+            others in 1_u64..500,
+            asked in 0_u64..500,
+        ) {
             let without = |share, behind| truth.without_tag_ns(share, behind);
             let (none, whole) = (Share::UNKNOWN.after(0, others), Share::UNKNOWN.after(others, others));
             prop_assert_eq!(without(whole, CatchUpLag::ONE), truth.disturbance_ns(others));
@@ -339,13 +343,19 @@ mod tests {
             prop_assert_eq!(without(none, CatchUpLag::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
             prop_assert!(without(none, CatchUpLag::MAX) <= without(none, CatchUpLag::ONE) / 64 + 1);
             let share = Share::UNKNOWN.after(asked, others);
-            prop_assert!(without(share, CatchUpLag::MAX) <= truth.disturbance_ns(asked.min(others)) + without(none, CatchUpLag::MAX) + 1);
+            let most = truth.disturbance_ns(asked.min(others)) + without(none, CatchUpLag::MAX) + 1;
+            prop_assert!(without(share, CatchUpLag::MAX) <= most);
             prop_assert!(without(share, CatchUpLag::MAX) <= without(share, CatchUpLag::ONE));
         }
 
         /// Shares and lags converge to the samples, and stay in bounds.
         #[test]
-        fn shares_and_distances_follow(asked in 0_u64..70, others in 1_u64..70, missed in 1_u64..200, strays in proptest::collection::vec(0_u64..70, 0..20)) {
+        fn shares_and_distances_follow(
+            asked in 0_u64..70,
+            others in 1_u64..70,
+            missed in 1_u64..200,
+            strays in proptest::collection::vec(0_u64..70, 0..20),
+        ) {
             let sample = asked.min(others) * Share::WHOLE / others;
             let (mut share, mut behind) = (Share::UNKNOWN, CatchUpLag::MAX);
             strays.into_iter().for_each(|stray| share = share.after(stray, others));
@@ -366,7 +376,10 @@ mod tests {
         /// The cost with a tag: the first samples have equal weight, no later one moves it by more than a 32nd, it
         /// decays to nothing, and is then learned anew.
         #[test]
-        fn the_cost_with_a_tag_follows_its_samples(first in proptest::collection::vec(1_u64..1_000_000, 1..=32), steady in 1_u64..1_000_000) {
+        fn the_cost_with_a_tag_follows_its_samples(
+            first in proptest::collection::vec(1_u64..1_000_000, 1..=32),
+            steady in 1_u64..1_000_000,
+        ) {
             let with = first.iter().fold(BroadcastCost::UNKNOWN, |with, &ns| with.after(ns));
             let mean = first.iter().sum::<u64>() / first.len() as u64;
             prop_assert!(with.ns.abs_diff(mean) <= first.len() as u64, "{with:?} for {mean}");

@@ -152,9 +152,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.event(Event::CaughtUpWhole);
     }
 
-    /// Flushes everything on this CPU, and on no other: entries of user and kernel pages under every tag. For changes of
-    /// kernel mappings that other CPUs do not use, where a page invalidation would leave entries under other tags. Any
-    /// context with a CPU that cannot change; masks interrupts itself.
+    /// Flushes everything on this CPU, and on no other: entries of user and kernel pages under every tag. For changes
+    /// of kernel mappings that other CPUs do not use, where a page invalidation would leave entries under other tags.
+    /// Any context in which the CPU cannot change; masks interrupts itself.
     pub fn flush_this_cpu(&self) {
         self.masked(|| self.flush_everything_here());
     }

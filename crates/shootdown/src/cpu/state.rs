@@ -8,7 +8,7 @@
 //! | `queue` | requesters and the CPU itself | both |
 //! | `request` | requesters on this CPU; targets acknowledge in it | targets |
 //! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
-//! | `deferring` | the CPU itself; the CPU that frees what was unmapped on it | CPUs that ask which deferrals are over |
+//! | `deferring` | the CPU itself; the CPU that frees its unmapped frames | CPUs that check which deferrals are over |
 //! | `own` | the CPU itself, interrupts off | no other CPU, except for `lag` (see there) |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing CPUs, two of its three lines |
 

@@ -79,7 +79,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     fn join(&self, space: &Space<K::Facade, W>, me: usize) {
-        if self.departs_when_asked() && space.cpus.contains(me) {
+        if self.departs_on_request() && space.cpus.contains(me) {
             // No other CPU removes this one. The barrier of a join, without the write.
             return K::Facade::full_barrier();
         }

@@ -18,7 +18,7 @@
 //! | --- | --- |
 //! | idle (lazy, or on the kernel's root) | not waited for: it catches up by generation before it uses anything |
 //! | offline | not waited for: it flushes everything before it uses anything (C5) |
-//! | without ticks ([`Engine::tick_stops`]) | if the space runs there, the unmap is synchronous; otherwise not waited for |
+//! | without ticks ([`Engine::tick_stops`]) | the unmap is synchronous if the space runs there; otherwise no wait |
 //!
 //! An unmap is also synchronous if page-table pages are freed (C3), or if the space has a system-wide tag: a broadcast
 //! interrupts no CPU, and a CPU cannot detect that an entry under such a tag is old. It is synchronous, too, if the

@@ -95,12 +95,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// #     fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
     /// # }
     /// # let mut cpus = [PerCpu::<Native>::new()];
-    /// # let engine = Engine::new(MyKernel, Policy::IPI.into(), Root(0x1000), Storage { cpus: &mut cpus, tags: &mut [] });
+    /// # let storage = Storage { cpus: &mut cpus, tags: &mut [] };
+    /// # let engine = Engine::new(MyKernel, Policy::IPI.into(), Root(0x1000), storage);
     /// # let space = engine.space(Root(0x2000));
     /// # engine.cpu_online();
     /// let mut free = Vec::new();
     /// let mut buffer = [0_u64; 64];
-    /// let mut gather = engine.gather(&space, &mut buffer, |freed: Freed<'_, u64>| free.extend_from_slice(freed.pages));
+    /// let release = |freed: Freed<'_, u64>| free.extend_from_slice(freed.pages);
+    /// let mut gather = engine.gather(&space, &mut buffer, release);
     /// for page in 0..4 {
     ///     // The entry of this page was cleared; it named frame 100 + page.
     ///     let _room = gather.page(0x7000_0000 + page * 4096, Stride::Size4K, 100 + page);

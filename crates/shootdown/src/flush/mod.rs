@@ -301,7 +301,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.targets_and_departed(space, range.tables(), me, tells)
         };
         // A target that gets a descriptor anyway may be asked to leave: it may have left the space before it answers.
-        if departing || self.departs_when_asked() && self.policy().requests == Requests::PerRequest {
+        if departing || self.departs_on_request() && self.policy().requests == Requests::PerRequest {
             token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
         }
         // A broadcast removes no CPU from a set and proves nothing about walks; an early synchronisation proves nothing
@@ -319,8 +319,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let walking = self.walkers_of(space, me);
             token.add_walkers(space, &walking, &mut targets);
         }
-        let asked = EncodedRequest::space(space.id, generation, &range);
-        self.interrupt(token, targets, asked, pin, &move |engine| {
+        let encoded = EncodedRequest::space(space.id, generation, &range);
+        self.interrupt(token, targets, encoded, pin, &move |engine| {
             engine.flush_here(me, space, generation, range)
         });
         Sent::Interrupts { targets: targets.len() }

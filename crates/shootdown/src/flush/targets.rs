@@ -148,7 +148,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Whether CPUs may be in the sets of spaces that they have left.
     #[inline]
-    pub(crate) fn departs_when_asked(&self) -> bool {
+    pub(crate) fn departs_on_request(&self) -> bool {
         !matches!(self.departure(), Departure::AtSwitch)
     }
 

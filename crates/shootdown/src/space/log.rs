@@ -99,11 +99,11 @@ impl<F: Facade> FlushLog<F> {
 mod tests {
     use super::*;
     use crate::facade::Native;
-    use crate::testing::interleave::{self, Meddling};
+    use crate::testing::interleave::{self, Interleaved};
 
     const LATER: u64 = 5 + LOG_ENTRIES as u64;
 
-    fn leaked() -> &'static FlushLog<Meddling> {
+    fn leaked() -> &'static FlushLog<Interleaved> {
         Box::leak(Box::new(FlushLog::new()))
     }
 

@@ -115,7 +115,7 @@ impl<'a, F: Facade> TagPool<'a, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::interleave::{self, Meddled, Meddling};
+    use crate::testing::interleave::{self, Interleaved, InterleavedWord};
     use core::cell::Cell;
     use core::sync::atomic::AtomicBool;
 
@@ -126,14 +126,16 @@ mod tests {
         end: END as u32,
     };
 
-    type Operation = fn(&TagPool<'_, Meddling>);
+    type Operation = fn(&TagPool<'_, Interleaved>);
 
-    fn pool() -> &'static TagPool<'static, Meddling> {
-        let words: Vec<Meddled> = (0..crate::tag_words(END.into())).map(|_| Meddled::new(0)).collect();
+    fn pool() -> &'static TagPool<'static, Interleaved> {
+        let words: Vec<InterleavedWord> = (0..crate::tag_words(END.into()))
+            .map(|_| InterleavedWord::new(0))
+            .collect();
         Box::leak(Box::new(TagPool::new(words.leak(), TAGS)))
     }
 
-    fn take_all(pool: &TagPool<'_, Meddling>) -> Vec<u16> {
+    fn take_all(pool: &TagPool<'_, Interleaved>) -> Vec<u16> {
         core::iter::from_fn(|| pool.allocate().map(|tag| tag.0)).collect()
     }
 
@@ -382,8 +384,8 @@ mod tests {
 
     #[test]
     fn too_few_words_make_an_empty_pool() {
-        let words = [0; 2].map(Meddled::new);
-        let pool = TagPool::<Meddling>::new(&words, TAGS);
+        let words = [0; 2].map(InterleavedWord::new);
+        let pool = TagPool::<Interleaved>::new(&words, TAGS);
         assert_eq!(pool.allocate(), None);
     }
 }

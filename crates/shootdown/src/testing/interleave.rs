@@ -144,20 +144,20 @@ fn operation() {
         None => None,
     });
     if let Some((_, what)) = due {
-        meddle(what);
+        run_interleaved(what);
     }
 }
 
-fn meddle(what: Box<dyn FnOnce()>) {
+fn run_interleaved(what: Box<dyn FnOnce()>) {
     MEDDLING.set(true);
     what();
     MEDDLING.set(false);
 }
 
 /// The host's atomic words, with actions of other CPUs between operations.
-pub(crate) struct Meddled(AtomicU64, AtomicU32);
+pub(crate) struct InterleavedWord(AtomicU64, AtomicU32);
 
-impl Meddled {
+impl InterleavedWord {
     /// How often the word was written.
     pub(crate) fn writes(&self) -> u32 {
         self.1.load(Ordering::Relaxed)
@@ -175,16 +175,16 @@ impl Meddled {
         if !MEDDLING.get()
             && let Some(what) = AFTER_WRITE.take()
         {
-            meddle(what);
+            run_interleaved(what);
         }
         found
     }
 }
 
 // SAFETY: the host's atomics.
-unsafe impl Word for Meddled {
+unsafe impl Word for InterleavedWord {
     fn new(value: u64) -> Self {
-        Meddled(AtomicU64::new(value), AtomicU32::new(0))
+        InterleavedWord(AtomicU64::new(value), AtomicU32::new(0))
     }
     fn load(&self, order: Ordering) -> u64 {
         operation();
@@ -212,11 +212,11 @@ unsafe impl Word for Meddled {
 }
 
 /// The facade with those words.
-pub(crate) struct Meddling;
+pub(crate) struct Interleaved;
 
 // SAFETY: the host's atomics.
-unsafe impl Facade for Meddling {
-    type U64 = Meddled;
+unsafe impl Facade for Interleaved {
+    type U64 = InterleavedWord;
     fn full_barrier() {}
     fn publish_tables() {}
     fn after_ipi() {}

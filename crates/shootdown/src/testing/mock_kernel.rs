@@ -7,7 +7,7 @@ use crate::engine::{Engine, Storage};
 use crate::facade::{Facade, Word};
 use crate::hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Tag};
 use crate::space::Space;
-use crate::testing::interleave::Meddled;
+use crate::testing::interleave::InterleavedWord;
 use core::cell::{Cell, RefCell};
 use std::boxed::Box;
 use std::vec::Vec;
@@ -55,7 +55,7 @@ pub(crate) struct World;
 
 // SAFETY: one thread, which selects the CPU; no translations.
 unsafe impl Facade for World {
-    type U64 = Meddled;
+    type U64 = InterleavedWord;
     fn full_barrier() {}
     fn publish_tables() {
         STEPS.with_borrow_mut(|steps| steps.push("published"));
@@ -173,7 +173,7 @@ pub(crate) fn many(design: impl Into<Design>, cpus: usize) -> (&'static Sys, InW
         cpus: Vec::leak((0..cpus).map(|_| PerCpu::new()).collect()),
         tags: Vec::leak(
             (0..crate::tag_words(design.machine.tag_limit))
-                .map(|_| Meddled::new(0))
+                .map(|_| InterleavedWord::new(0))
                 .collect(),
         ),
     };

@@ -23,18 +23,22 @@ use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::Kernel;
 use crate::space::{Mode, Space};
-use crate::transport::request::Ask;
+use crate::transport::request::DecodedRequest;
 use core::sync::atomic::Ordering;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether a handler that has just begun may answer a request before it carries it out.
-    pub(crate) fn may_answer_early(&self, ask: Ask, walked: u64) -> bool {
+    pub(crate) fn may_answer_early(&self, decoded: DecodedRequest, walked: u64) -> bool {
         if self.policy().ack != Ack::Early || walked != 0 {
             return false;
         }
-        match ask {
-            Ask::Space { range, .. } => !range.tables(),
-            Ask::Kernel { .. } | Ask::CatchUp | Ask::Tag { .. } | Ask::EndWalks | Ask::Synchronise => false,
+        match decoded {
+            DecodedRequest::Space { range, .. } => !range.tables(),
+            DecodedRequest::Kernel { .. }
+            | DecodedRequest::CatchUp
+            | DecodedRequest::Tag { .. }
+            | DecodedRequest::EndWalks
+            | DecodedRequest::Synchronise => false,
         }
     }
 

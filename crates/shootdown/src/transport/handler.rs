@@ -9,7 +9,7 @@ use crate::facade::{Facade, Word};
 use crate::hooks::{Answer, Event, Kernel};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::{Ask, Request};
+use crate::transport::request::{DecodedRequest, Request};
 use core::sync::atomic::Ordering;
 
 /// Set in a CPU's `post` word if something was posted since the last take.
@@ -189,26 +189,26 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Carries out one request and then acknowledges, unless the handler answers early. After that the request may be
     /// gone.
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
-        let (ask, walked, departed) = request.ask();
-        if on_entry && self.may_answer_early(ask, walked) {
+        let (decoded, walked, departed) = request.decode();
+        if on_entry && self.may_answer_early(decoded, walked) {
             request.acknowledge();
             // The space whose set it would leave may be gone: it stays in.
-            return self.execute(cpu, ask, 0);
+            return self.execute(cpu, decoded, 0);
         }
-        self.execute(cpu, ask, departed);
-        self.forget_walks(cpu, walked, ask != Ask::EndWalks);
+        self.execute(cpu, decoded, departed);
+        self.forget_walks(cpu, walked, decoded != DecodedRequest::EndWalks);
         request.acknowledge();
     }
 
     /// `departed`: address of the space whose set this CPU leaves if it has left the space, or 0.
     #[inline]
-    fn execute(&self, cpu: &PerCpu<K::Facade>, ask: Ask, departed: u64) {
-        match ask {
-            Ask::EndWalks => {}
-            Ask::CatchUp => self.catch_up_and_sync(cpu),
-            Ask::Synchronise => self.kernel.local_sync(),
-            Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
-            Ask::Tag { tag, range } => {
+    fn execute(&self, cpu: &PerCpu<K::Facade>, decoded: DecodedRequest, departed: u64) {
+        match decoded {
+            DecodedRequest::EndWalks => {}
+            DecodedRequest::CatchUp => self.catch_up_and_sync(cpu),
+            DecodedRequest::Synchronise => self.kernel.local_sync(),
+            DecodedRequest::Kernel { range } => self.flush_kernel_range(cpu, &range),
+            DecodedRequest::Tag { tag, range } => {
                 if range.is_walkable(self.policy().ceiling) {
                     self.flush_pages(tag, &range);
                 } else {
@@ -216,7 +216,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
                 self.kernel.event(Event::Answered(Answer::Flushed));
             }
-            Ask::Space { id, generation, range } => {
+            DecodedRequest::Space { id, generation, range } => {
                 let state = cpu.state();
                 // Not loaded any more: the slot is behind and catches up at the next switch-in.
                 let answer = if state.id() != id {

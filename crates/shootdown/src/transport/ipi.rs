@@ -22,7 +22,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         &self,
         token: &mut Token<'_, 'k, K, W>,
         targets: CpuMask<W>,
-        asked: EncodedRequest,
+        encoded: EncodedRequest,
         pin: Pinned<'_, K, W>,
         local: &dyn Fn(&Self),
     ) {
@@ -41,13 +41,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 local(self);
             }
         };
-        let posted = !asked.needs_descriptor() && token.walked == 0 && token.departed == 0;
+        let posted = !encoded.needs_descriptor() && token.walked == 0 && token.departed == 0;
         if self.policy().requests == Requests::Log && posted {
             self.post(token, targets, pin.cpu);
             meanwhile();
             drop(pin);
         } else {
-            self.request(token, &targets, asked, pin, meanwhile);
+            self.request(token, &targets, encoded, pin, meanwhile);
         }
     }
 }

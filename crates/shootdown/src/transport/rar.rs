@@ -214,7 +214,7 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
         for (word, targets) in user.targets.iter().zip(targets.words()) {
             word.store(targets, Ordering::Relaxed);
         }
-        self.ask(entry, payload, targets, kernel);
+        self.post_entry(entry, payload, targets, kernel);
     }
 
     /// Waits until the action that this CPU has begun, if any, is complete on all targets. On the CPU that began it.
@@ -242,7 +242,7 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
                 }
             }
             if !refused.is_empty() {
-                self.ask(entry, kernel.everything(), &refused, kernel);
+                self.post_entry(entry, kernel.everything(), &refused, kernel);
             }
             asked = refused;
         }
@@ -274,7 +274,7 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
         claimed
     }
 
-    fn ask(&self, entry: usize, payload: [u64; 4], targets: &CpuMask<W>, kernel: &impl RarSignal<W>) {
+    fn post_entry(&self, entry: usize, payload: [u64; 4], targets: &CpuMask<W>, kernel: &impl RarSignal<W>) {
         for (word, value) in self.table.payloads[entry].0.iter().zip(payload) {
             word.store(value, Ordering::Relaxed);
         }

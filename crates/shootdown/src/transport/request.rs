@@ -11,9 +11,9 @@ use crate::range::Range;
 use crate::space::CachePadded;
 use core::sync::atomic::Ordering;
 
-/// A request to a target.
+/// What a target must do: a request as its handler reads it from a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum DecodedRequest {
     /// Flush a range of a space on per-CPU tags, as its `generation`-th request.
     Space { id: u64, generation: u64, range: Range },
     /// Flush a range under a tag, regardless of what is loaded (roll-over tags).
@@ -28,8 +28,8 @@ pub(crate) enum Ask {
     Synchronise,
 }
 
-/// An [`Ask`] as stored in a descriptor: the kind below the id or the tag, the range, the generation, the end of a long
-/// range. Built directly, not from an [`Ask`], so that no code has to match on the kind.
+/// A request as stored in a descriptor: the kind below the id or the tag, the range, the generation, the end of a long
+/// range. Built directly, not from a [`DecodedRequest`], so that no code has to match on the kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedRequest {
     words: [u64; 4],
@@ -38,11 +38,11 @@ pub(crate) struct EncodedRequest {
 }
 
 impl EncodedRequest {
-    /// [`Ask::CatchUp`].
+    /// [`DecodedRequest::CatchUp`].
     pub(crate) const CATCH_UP: EncodedRequest = EncodedRequest::plain(0);
-    /// [`Ask::EndWalks`].
+    /// [`DecodedRequest::EndWalks`].
     pub(crate) const END_WALKS: EncodedRequest = EncodedRequest::plain(4);
-    /// [`Ask::Synchronise`].
+    /// [`DecodedRequest::Synchronise`].
     pub(crate) const SYNCHRONISE: EncodedRequest = EncodedRequest::plain(5);
 
     const fn plain(kind: u64) -> EncodedRequest {
@@ -60,19 +60,19 @@ impl EncodedRequest {
         }
     }
 
-    /// [`Ask::Space`].
+    /// [`DecodedRequest::Space`].
     #[inline]
     pub(crate) fn space(id: u64, generation: u64, range: &Range) -> EncodedRequest {
         EncodedRequest::of_range(1, id, range, generation, 3)
     }
 
-    /// [`Ask::Tag`].
+    /// [`DecodedRequest::Tag`].
     #[inline]
     pub(crate) fn tag(tag: Tag, range: &Range) -> EncodedRequest {
         EncodedRequest::of_range(2, u64::from(tag.0), range, 0, 2)
     }
 
-    /// [`Ask::Kernel`].
+    /// [`DecodedRequest::Kernel`].
     #[inline]
     pub(crate) fn kernel(range: &Range) -> EncodedRequest {
         EncodedRequest::of_range(3, 0, range, 0, 2)
@@ -188,8 +188,8 @@ impl<F: Facade> Request<F> {
     /// `walked`: address of a space from whose walker set targets are removed, or 0. `departed`: address of a space
     /// whose set a target leaves if it has left the space, or 0.
     #[inline]
-    pub(crate) fn write(&self, asked: EncodedRequest, walked: u64, departed: u64) {
-        let (words, used) = asked.in_full(walked, departed);
+    pub(crate) fn write(&self, encoded: EncodedRequest, walked: u64, departed: u64) {
+        let (words, used) = encoded.in_full(walked, departed);
         for (word, value) in self.body.0.iter().zip(words).take(used) {
             word.store(value, Ordering::Relaxed);
         }
@@ -197,8 +197,8 @@ impl<F: Facade> Request<F> {
 
     /// [`write`](Self::write), while no other CPU can access the descriptor.
     #[inline]
-    pub(crate) fn fill(&mut self, asked: EncodedRequest, walked: u64, departed: u64) {
-        let (words, used) = asked.in_full(walked, departed);
+    pub(crate) fn fill(&mut self, encoded: EncodedRequest, walked: u64, departed: u64) {
+        let (words, used) = encoded.in_full(walked, departed);
         for (word, value) in self.body.0.iter_mut().zip(words).take(used) {
             word.set(value);
         }
@@ -208,28 +208,28 @@ impl<F: Facade> Request<F> {
     /// removed, and of the space whose set it leaves if it has left the space. The requester keeps both alive until
     /// this is acknowledged. The acquire was done when the ready bits were taken.
     #[inline]
-    pub(crate) fn ask(&self) -> (Ask, u64, u64) {
+    pub(crate) fn decode(&self) -> (DecodedRequest, u64, u64) {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
         let kind = word(0);
         let range = || Range::from_word(word(1), || word(3));
-        let ask = match kind & KIND {
-            0 => Ask::CatchUp,
-            4 => Ask::EndWalks,
-            5 => Ask::Synchronise,
-            1 => Ask::Space {
+        let decoded = match kind & KIND {
+            0 => DecodedRequest::CatchUp,
+            4 => DecodedRequest::EndWalks,
+            5 => DecodedRequest::Synchronise,
+            1 => DecodedRequest::Space {
                 id: kind >> NAME,
                 generation: word(2),
                 range: range(),
             },
-            2 => Ask::Tag {
+            2 => DecodedRequest::Tag {
                 tag: Tag((kind >> NAME) as u16),
                 range: range(),
             },
-            _ => Ask::Kernel { range: range() },
+            _ => DecodedRequest::Kernel { range: range() },
         };
         let walked = if kind & FORGET == 0 { 0 } else { word(4) };
         let departed = if kind & DEPART == 0 { 0 } else { word(5) };
-        (ask, walked, departed)
+        (decoded, walked, departed)
     }
 
     /// Acknowledges for one target. Full barrier: the invalidation precedes it. Pairs with the acquire load of the

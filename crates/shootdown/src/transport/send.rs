@@ -33,24 +33,24 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         &self,
         token: &Token<'_, 'k, K, W>,
         targets: &CpuMask<W>,
-        asked: EncodedRequest,
+        encoded: EncodedRequest,
         pin: Pinned<'_, K, W>,
         meanwhile: impl FnOnce(),
     ) {
         let me = pin.cpu;
         let walked = if self.registers_walkers() { token.walked } else { 0 };
-        let departed = if self.departs_when_asked() { token.departed } else { 0 };
+        let departed = if self.departs_on_request() { token.departed } else { 0 };
         let mut stack;
         let own = self.own_request(me);
         let request = match own {
             Some(own) => {
                 own.reopen();
-                own.write(asked, walked, departed);
+                own.write(encoded, walked, departed);
                 own
             }
             None => {
                 stack = Request::sending();
-                stack.fill(asked, walked, departed);
+                stack.fill(encoded, walked, departed);
                 &stack
             }
         };

@@ -13,9 +13,9 @@
 //! | [`Walkers`] | cost of a walk | a CPU that frees a page-table page |
 //! | --- | --- | --- |
 //! | `InterruptAll` | nothing | interrupts every online CPU |
-//! | `Precise` | a store and a full barrier | reads one word of every online CPU, interrupts those in a walk of the space |
+//! | `Precise` | a store and a full barrier | reads a word of every online CPU, interrupts those that walk the space |
 //! | `PreciseExchange` | an exchange | the same |
-//! | `Sticky` | a load and a compare; the first one an atomic | reads the space's walker set, interrupts its members and removes them |
+//! | `Sticky` | a load and a compare; the first one an atomic | interrupts the space's walker set, and empties it |
 //! | `GracePeriod` | nothing | waits until every CPU was seen outside a walk; interrupts no CPU |
 //! | `Adaptive` | as sticky; if published, as precise plus two loads | as sticky or precise, per space |
 //!

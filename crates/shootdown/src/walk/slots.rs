@@ -178,14 +178,14 @@ const fn counted(word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::interleave::Meddling;
+    use crate::testing::interleave::Interleaved;
 
-    fn walking() -> Walking<Meddling> {
+    fn walking() -> Walking<Interleaved> {
         Walking::new()
     }
 
     /// Registers for each of these spaces in turn, with one walk each.
-    fn registered(spaces: impl IntoIterator<Item = u64>) -> Walking<Meddling> {
+    fn registered(spaces: impl IntoIterator<Item = u64>) -> Walking<Interleaved> {
         let walking = walking();
         spaces.into_iter().for_each(|space| walking.register(space));
         walking

@@ -40,7 +40,7 @@ struct Recorder {
     on_unload: RefCell<Option<Box<dyn Fn()>>>,
     /// Whether there is a device, and its notifications. Tickets count from 1.
     device: Cell<bool>,
-    told: RefCell<Vec<(Root, Secondary)>>,
+    notified: RefCell<Vec<(Root, Secondary)>>,
     awaited: RefCell<Vec<u64>>,
 }
 
@@ -96,11 +96,11 @@ unsafe impl Kernel<1> for &Recorder {
     fn stuck(&self, report: Stuck) {
         self.reported.borrow_mut().push(report.target);
     }
-    fn secondary(&self, root: Root, told: Secondary) -> u64 {
-        assert_ne!(self.pins.get(), 0, "told where migration is forbidden");
-        self.told.borrow_mut().push((root, told));
+    fn secondary(&self, root: Root, invalidation: Secondary) -> u64 {
+        assert_ne!(self.pins.get(), 0, "notified where migration is forbidden");
+        self.notified.borrow_mut().push((root, invalidation));
         if self.device.get() {
-            self.told.borrow().len() as u64
+            self.notified.borrow().len() as u64
         } else {
             0
         }

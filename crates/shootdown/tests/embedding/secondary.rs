@@ -55,7 +55,7 @@ fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
             assert_eq!(*kernel.awaited.borrow(), [2, 4, 5, 6, 7]);
             let flush = |root, range| (Root(root), Secondary::Flush(range));
             assert_eq!(
-                *kernel.told.borrow(),
+                *kernel.notified.borrow(),
                 [
                     flush(10, page),
                     flush(20, page),

@@ -47,7 +47,7 @@ pub struct Caches {
     /// Withdrawals that have not been flushed.
     pending: BTreeMap<Name, u64>,
     device: BTreeMap<Name, u64>,
-    told: Vec<(u64, Secondary)>,
+    notified: Vec<(u64, Secondary)>,
     /// How many of these the device has carried out.
     done: usize,
     /// The broadcasts issued, and the CPUs that each reaches, one bit each.
@@ -318,16 +318,16 @@ impl Caches {
         self.fill();
     }
 
-    pub fn secondary(&mut self, root: Root, told: Secondary) -> u64 {
-        self.told.push((root.0, told));
-        self.told.len() as u64
+    pub fn secondary(&mut self, root: Root, invalidation: Secondary) -> u64 {
+        self.notified.push((root.0, invalidation));
+        self.notified.len() as u64
     }
 
     pub fn secondary_sync(&mut self, ticket: u64) {
         let done = self.done;
         self.done = done.max(ticket as usize);
-        for &(root, told) in &self.told[done..self.done] {
-            self.device.retain(|(owner, page), _| match told {
+        for &(root, invalidation) in &self.notified[done..self.done] {
+            self.device.retain(|(owner, page), _| match invalidation {
                 Secondary::Flush(range) => {
                     let inside = (range.start()..range.end()).contains(&(page << 12));
                     (*owner != root && (root != 0 || *owner != KERNEL)) || !inside

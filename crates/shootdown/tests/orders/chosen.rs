@@ -6,7 +6,7 @@ mod deferrals;
 mod roll_overs;
 mod walks;
 
-use crate::meddling::{self, Came};
+use crate::interleaving::{self, Came};
 use crate::play::Play;
 use crate::variants::variants;
 use crate::world::{CPUS, engine, is_busy, on};
@@ -26,17 +26,17 @@ fn at_each_operation(
 ) {
     for seed in 0..ways {
         for operations in 0.. {
-            meddling::begin(None, 0);
+            interleaving::begin(None, 0);
             let play = Play::new(engine(design, true), spaces, seed);
             before(play);
             let other = move || {
                 // A handler is not interrupted.
                 if (0..CPUS).filter(|&cpu| is_busy(cpu)).count() > 1 {
-                    meddling::gives_up();
+                    interleaving::gives_up();
                 }
                 other(play);
             };
-            match meddling::together(operations, Some(seed), || one(play), other) {
+            match interleaving::together(operations, Some(seed), || one(play), other) {
                 Came::In => after(play),
                 Came::Waits => {}
                 Came::Never => break,

@@ -1,7 +1,7 @@
 //! Which CPU knows of which event: C11 happens-before, by vector clocks. It finds a missing release or acquire even in
 //! a schedule in which nothing goes wrong. Also tracks which writes a CPU cannot miss: those before a full barrier that
-//! precedes one of its own. A load (`words.rs`) or the CPU's table walker (`caches.rs`) may miss any write that the CPU
-//! neither knows of nor must see.
+//! precedes one of its own. A load (`tracked_words.rs`) or the CPU's table walker (`caches.rs`) may miss any write that
+//! the CPU neither knows of nor must see.
 
 use crate::world::{CPUS, here};
 use std::cell::{Cell, RefCell};

@@ -1,6 +1,6 @@
 //! Runs with few kinds of steps and frequent interleaving: races that mixed runs (`at_random.rs`) rarely reach.
 
-use crate::meddling;
+use crate::interleaving;
 use crate::play::Play;
 use crate::variants::variants;
 use crate::world::{CPUS, engine, here, on, on_without_interrupts};
@@ -16,15 +16,15 @@ fn play(designs: impl Iterator<Item = (&'static str, Design)>, spaces: u64, runs
     for (name, design) in designs {
         for run in 0..runs {
             println!("{name}, run {run}");
-            meddling::begin(None, 0);
+            interleaving::begin(None, 0);
             let play = Play::new(engine(design, true), spaces, run);
-            meddling::begin_often(play, run, OFTEN);
+            interleaving::begin_often(play, run, OFTEN);
             for _ in 0..STEPS {
                 play.time_goes_on();
                 step(play);
                 play.settles();
             }
-            meddling::end_all();
+            interleaving::end_all();
             if design.policy.tags.promote_at().is_some() {
                 let left = play.tags_left();
                 let fresh = Play::new(engine(design, true), spaces, run).tags_left();
@@ -44,7 +44,7 @@ fn designs(wanted: fn(&Design) -> bool) -> impl Iterator<Item = (&'static str, D
 
 impl Play {
     fn time_goes_on(&self) {
-        meddling::end_walks();
+        interleaving::end_walks();
         self.engine
             .kernel()
             .now
@@ -53,16 +53,16 @@ impl Play {
 
     fn settles(&self) {
         let waiter = (0..CPUS).find(|&cpu| !self.off[cpu].get()).unwrap_or(0);
-        meddling::end_walks_on(waiter);
+        interleaving::end_walks_on(waiter);
         on(waiter, || self.wait());
-        meddling::end_walks_on(here());
+        interleaving::end_walks_on(here());
         self.engine.kernel().is_settled();
     }
 
     fn on_some_cpu(&'static self, what: impl FnOnce(usize)) {
         let cpu = self.random.below(CPUS as u64) as usize;
         let space = self.some_space(&self.random);
-        meddling::end_walks_on(cpu);
+        interleaving::end_walks_on(cpu);
         on(cpu, || {
             if self.off[cpu].get() {
                 self.comes_on();
@@ -75,7 +75,7 @@ impl Play {
     fn step_of_walks(&'static self) {
         let random = &self.random;
         let cpu = random.below(CPUS as u64) as usize;
-        meddling::end_walks_on(cpu);
+        interleaving::end_walks_on(cpu);
         let clock = &self.engine.kernel().now;
         // Frees alternate between frequent and rare.
         let hurry = clock.get() / 1_000_000 % 2 == 0;
@@ -97,12 +97,12 @@ impl Play {
             3 => self.engine.tick(),
             4 if self.are_on() > 1 => self.goes_off(),
             5..=8 => (0..random.below(60)).for_each(|_| {
-                meddling::walk(self, space, false);
-                meddling::end_walks_on(cpu);
+                interleaving::walk(self, space, false);
+                interleaving::end_walks_on(cpu);
             }),
             _ => self.free_tables(space),
         });
-        meddling::end_walks_on(cpu);
+        interleaving::end_walks_on(cpu);
         on_without_interrupts(cpu, || self.engine.kernel().is_settled());
     }
 }
@@ -115,11 +115,11 @@ fn no_table_goes_while_it_is_walked() {
         for base in [Policy::IPI, Policy::ADAPTIVE, Policy::ARM_BROADCAST, Policy::ARM_IPI] {
             for seed in 0..3 {
                 println!("{walkers:?}, {:?}, {:?}, run {seed}", base.tags, base.reach);
-                meddling::begin(None, 0);
+                interleaving::begin(None, 0);
                 let play = Play::new(engine(Policy { walkers, ..base }, true), 2, seed);
-                meddling::begin(Some(play), seed);
+                interleaving::begin(Some(play), seed);
                 (0..200).for_each(|_| play.step_of_walks());
-                meddling::begin(None, 0);
+                interleaving::begin(None, 0);
             }
         }
     }
@@ -155,7 +155,7 @@ fn spaces_are_promoted_and_demoted_and_end() {
         // Most CPUs run it, and it is promoted. Then most leave, and it is demoted, or ends meanwhile.
         for most in [true, false] {
             for cpu in 0..CPUS {
-                meddling::end_walks_on(cpu);
+                interleaving::end_walks_on(cpu);
                 on(cpu, || match random.below(8) {
                     _ if play.off[cpu].get() => play.comes_on(),
                     0 => play.lazy(),

@@ -2,7 +2,7 @@
 //! no CPU can fill from what was withdrawn. The schedule has no overlap, so only releases, acquires and fences decide.
 
 use crate::clocks;
-use crate::meddling::{self, Came};
+use crate::interleaving::{self, Came};
 use crate::memory::{Memory, Withdrawn};
 use crate::world::{Broadcasts, CPUS, Strict, Strictly, deliver, engine, on, on_without_interrupts, write_tables};
 use shootdown::{CpuSet, Free, Range, Retired, Root, Space, Stride, Tags, Unmapped};
@@ -229,7 +229,7 @@ fn a_cpu_that_is_seen_outside_a_large_set_has_finished_leaving() {
                 memory.touch();
             });
             let leaves = || on_without_interrupts(1, || set.leave(LEAVES));
-            let came = meddling::together(operation, None, leaves, move || on_without_interrupts(0, look));
+            let came = interleaving::together(operation, None, leaves, move || on_without_interrupts(0, look));
             if came == Came::Never {
                 on_without_interrupts(0, look);
                 break;

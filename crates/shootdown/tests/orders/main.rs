@@ -8,11 +8,11 @@ mod chosen;
 mod clocks;
 mod focused;
 mod happens_before;
-mod meddling;
+mod interleaving;
 mod memory;
 mod play;
+mod tracked_words;
 mod variants;
-mod words;
 mod work;
 mod world;
 

@@ -1,9 +1,9 @@
-//! A run: random actions on each CPU, one after the other. Interleaved actions of other CPUs are in `meddling.rs`.
+//! A run: random actions on each CPU, one after the other. Interleaved actions of other CPUs are in `interleaving.rs`.
 //! After each flush no CPU and no device can use what was withdrawn.
 
 use crate::caches::{self, LINK, Name, PAGES};
 use crate::clocks::{self, Clock};
-use crate::meddling;
+use crate::interleaving;
 use crate::world::{self, CPUS, Strict, Strictly, here, kept, on, on_without_interrupts, write_tables};
 use shootdown::{Deferral, Free, Grace, Kernel, Range, Retired, Root, Space, Stride, Token, Unmapped};
 use std::cell::{Cell, RefCell};
@@ -48,7 +48,7 @@ pub struct Play {
     /// Flushes that were dispatched and not waited for yet.
     pub tokens: RefCell<
         Vec<(
-            Token<'static, 'static, &'static crate::world::Minding, 1>,
+            Token<'static, 'static, &'static crate::world::TrackingKernel, 1>,
             Withdrawn,
             Clock,
         )>,
@@ -211,12 +211,12 @@ impl Play {
                 let _done = token.wait();
             }
             2 if tables => match self.engine.flush_tables_later(space, range) {
-                Retired::Now(_) => meddling::nobody_walks((root.0, LINK), unlinked),
+                Retired::Now(_) => interleaving::assert_no_walk((root.0, LINK), unlinked),
                 Retired::Later(grace) => self.graces.borrow_mut().push((grace, (root.0, LINK), unlinked)),
             },
             _ if tables => {
                 let _done = self.engine.flush_tables(space, range);
-                meddling::nobody_walks((root.0, LINK), unlinked);
+                interleaving::assert_no_walk((root.0, LINK), unlinked);
             }
             _ => {
                 let _done = self.engine.flush(space, range);
@@ -256,7 +256,7 @@ impl Play {
             let root = self.space(space).root();
             // The task that collects may migrate.
             let cpu = self.random.below(CPUS as u64) as usize;
-            let cpu = if self.off[cpu].get() || meddling::walks(cpu) {
+            let cpu = if self.off[cpu].get() || interleaving::walks(cpu) {
                 here()
             } else {
                 cpu
@@ -318,7 +318,7 @@ impl Play {
         let over = self.engine.graces_over();
         for (grace, link, unlinked) in self.graces.take() {
             match over.proof(grace) {
-                Some(_) => meddling::nobody_walks(link, unlinked),
+                Some(_) => interleaving::assert_no_walk(link, unlinked),
                 None => self.graces.borrow_mut().push((grace, link, unlinked)),
             }
         }
@@ -332,7 +332,7 @@ impl Play {
             }
             // No CPU runs it any more; some have it loaded.
             self.runs[cpu].set(None);
-            meddling::end_walks_on(cpu);
+            interleaving::end_walks_on(cpu);
             on(cpu, || self.lazy());
         }
         self.wait();
@@ -398,7 +398,7 @@ impl Play {
     pub fn free_tables_now(&self, space: usize) {
         let (names, link) = self.unlink(space);
         let _free = self.engine.flush_tables(self.space(space), Self::tables());
-        meddling::nobody_walks(link.0, link.1);
+        interleaving::assert_no_walk(link.0, link.1);
         caches::with(|caches| caches.flushed(&names));
     }
 
@@ -407,13 +407,13 @@ impl Play {
         let flushed = self.engine.flush(self.space(space), Self::tables().with_tables());
         caches::with(|caches| caches.flushed(&names));
         let _free = self.engine.retire_tables(self.space(space), &flushed);
-        meddling::nobody_walks(link.0, link.1);
+        interleaving::assert_no_walk(link.0, link.1);
     }
 
     fn free_tables_later(&self, space: usize) {
         let (names, link) = self.unlink(space);
         match self.engine.flush_tables_later(self.space(space), Self::tables()) {
-            Retired::Now(_) => meddling::nobody_walks(link.0, link.1),
+            Retired::Now(_) => interleaving::assert_no_walk(link.0, link.1),
             Retired::Later(grace) => self.graces.borrow_mut().push((grace, link.0, link.1)),
         }
         caches::with(|caches| caches.flushed(&names));
@@ -422,7 +422,7 @@ impl Play {
     pub fn step(&'static self) {
         let random = &self.random;
         let cpu = random.below(CPUS as u64) as usize;
-        meddling::end_walks_on(cpu);
+        interleaving::end_walks_on(cpu);
         let clock = &self.engine.kernel().now;
         if random.one_in(2) {
             on_without_interrupts(cpu, || self.opens_window());
@@ -452,18 +452,18 @@ impl Play {
                 let root = self.space(space).root();
                 caches::with(|caches| caches.device_uses(root));
             }
-            16 => meddling::walk(self, space, random.one_in(4)),
+            16 => interleaving::walk(self, space, random.one_in(4)),
             17 if random.one_in(2) => self.engine.tick_stops(),
             17 => self.engine.tick_resumes(),
             18 => self.look(space),
             25 => crate::world::deschedule((here() + 1) % CPUS),
             _ => self.unmap(self.runs[here()].get().filter(|_| what < 23).unwrap_or(space), random),
         });
-        meddling::end_walks_on(cpu);
+        interleaving::end_walks_on(cpu);
         let waiter = (0..CPUS).find(|&cpu| !self.off[cpu].get()).unwrap_or(0);
-        meddling::end_walks_on(waiter);
+        interleaving::end_walks_on(waiter);
         on(waiter, || self.wait());
-        meddling::end_walks_on(here());
+        interleaving::end_walks_on(here());
         self.engine.kernel().is_settled();
     }
 }

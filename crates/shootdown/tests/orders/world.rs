@@ -5,9 +5,9 @@ mod kernel;
 
 use crate::caches;
 use crate::clocks::{self, Clock};
-use crate::meddling::{end_walks, gives_up, meddles, walks};
+use crate::interleaving::{end_walks, gives_up, interleaves, walks};
 use crate::memory::Memory;
-use crate::words::Minded;
+use crate::tracked_words::TrackedWord;
 use crate::work::{Did, Work};
 use shootdown::{
     Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Facade, Kernel, Local, PerCpu, Range, Root, Secondary,
@@ -15,7 +15,7 @@ use shootdown::{
 };
 use std::cell::{Cell, RefCell};
 
-pub use kernel::{Broadcasts, Minding};
+pub use kernel::{Broadcasts, TrackingKernel};
 
 /// Frees a kept value.
 type Free = Box<dyn FnOnce()>;
@@ -159,7 +159,7 @@ pub struct Strict;
 
 // SAFETY: one thread, which selects the CPU; the caches of the test are the subject of its checks.
 unsafe impl Facade for Strict {
-    type U64 = Minded;
+    type U64 = TrackedWord;
 
     fn full_barrier() {
         full();
@@ -183,7 +183,7 @@ unsafe impl Facade for Strict {
             if std::thread::panicking() || condition() {
                 return;
             }
-            if round > 5 && meddles() {
+            if round > 5 && interleaves() {
                 // The CPU that would send the interrupt for both has itself been interrupted by this one. Its interrupt
                 // comes later and is spurious.
                 PENDING.set((1 << CPUS) - 1);
@@ -224,7 +224,7 @@ pub fn deliver() {
     }
 }
 
-pub type Strictly = Engine<'static, &'static Minding, 1>;
+pub type Strictly = Engine<'static, &'static TrackingKernel, 1>;
 
 /// Keeps `value` until the next [`engine`] of this thread, or forever.
 pub fn kept<T: 'static>(value: T) -> &'static mut T {
@@ -253,14 +253,14 @@ pub fn engine(design: impl Into<Design>, broadcasts: impl Into<Broadcasts>) -> &
     HERE.set(0);
     ASKED.set(Default::default());
     let cpus: Vec<PerCpu<Strict>> = (0..CPUS).map(|_| PerCpu::new()).collect();
-    let tags: Vec<Minded> = (0..tag_words(design.machine.tag_limit))
-        .map(|_| Minded::new(0))
+    let tags: Vec<TrackedWord> = (0..tag_words(design.machine.tag_limit))
+        .map(|_| TrackedWord::new(0))
         .collect();
     let storage = Storage {
         cpus: kept(cpus),
         tags: kept(tags),
     };
-    let kernel: &'static Minding = kept(Minding::new(broadcasts.into()));
+    let kernel: &'static TrackingKernel = kept(TrackingKernel::new(broadcasts.into()));
     let engine: &'static Strictly = kept(Engine::new(kernel, design, Root(0), storage));
     // SAFETY: one thread; the world masks interrupts before it calls a handler.
     HANDLER.set(Some(Box::new(|| unsafe { engine.on_ipi() })));

@@ -21,7 +21,7 @@ impl Generations {
     }
 
     /// Rule 2: flushes what `requester` requests, unless flushed already, after the generation was read.
-    fn flush_as_asked(&self, state: &mut State, cpu: usize, requester: usize) {
+    fn flush_as_requested(&self, state: &mut State, cpu: usize, requester: usize) {
         let (asked, pages) = (state.cpus[requester].generation, Self::pages(requester));
         let own = &mut state.cpus[cpu];
         let gap_allowed = self.is(Mutant::PartialAcrossGap) && asked > own.seen;
@@ -202,7 +202,7 @@ impl Protocol for Generations {
             Op::ReadGeneration => own.read = memory.load(me, GENERATION),
             Op::FlushHere => {
                 if own.state & SPACE == A {
-                    self.flush_as_asked(state, me, me);
+                    self.flush_as_requested(state, me, me);
                 }
             }
             Op::Wait => {}
@@ -255,7 +255,7 @@ impl Protocol for Generations {
             }
             Op::FlushAsAsked => {
                 let requester = usize::from(own.serving);
-                self.flush_as_asked(state, me, requester);
+                self.flush_as_requested(state, me, requester);
             }
             Op::FlushWhole => own.tlb = 0,
             Op::Record => own.seen = own.read,

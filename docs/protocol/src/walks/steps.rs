@@ -158,8 +158,8 @@ impl Protocol for Walks {
                 let of = usize::from(other);
                 let off = memory.load(me, OFF + of) != 0 && !self.is(Mutant::OffWaitedFor);
                 // Taken back, unless the target has taken it; then the target answers (`Queue::cancel`).
-                if off && own.targets >> other & 1 == 1 && state.cpus[of].asked >> me & 1 == 1 {
-                    state.cpus[of].asked &= !(1 << me);
+                if off && own.targets >> other & 1 == 1 && state.cpus[of].pending >> me & 1 == 1 {
+                    state.cpus[of].pending &= !(1 << me);
                     state.cpus[me].targets &= !(1 << other);
                 }
             }
@@ -219,7 +219,7 @@ impl Protocol for Walks {
             Op::PublishPeriod => memory.release(me, QUIESCENT + me, own.period),
             Op::Take => {
                 // A plain load first checks whether there is anything (`Queue::has_ready`).
-                if own.asked == 0 {
+                if own.pending == 0 {
                     return Next::End;
                 }
                 state.take_request(me);

@@ -217,7 +217,12 @@ proptest! {
     }
 
     #[test]
-    fn decoding_neither_moves_nor_shrinks_a_range(page in 0u64..1 << 34, more in 0u32..16, flags in 0u64..64, large: bool) {
+    fn decoding_neither_moves_nor_shrinks_a_range(
+        page in 0u64..1 << 34,
+        more in 0u32..16,
+        flags in 0u64..64,
+        large: bool,
+    ) {
         let stride = if large { Stride::Size2M } else { Stride::Size4K };
         let start = (page << 12) & !(stride.bytes() - 1);
         let ecx = more | if large { LARGE_STRIDE } else { 0 };
@@ -225,7 +230,8 @@ proptest! {
         match Invlpgb::decode(operands, EIGHT, WIDTH) {
             Ok(operation) => {
                 let pages = operation.page_range().expect("address valid");
-                prop_assert_eq!((pages.address().get(), pages.count().get(), pages.stride()), (start, more + 1, stride));
+                let decoded = (pages.address().get(), pages.count().get(), pages.stride());
+                prop_assert_eq!(decoded, (start, more + 1, stride));
                 prop_assert_eq!(operation.is_leaf_only(), flags & FINAL_ONLY != 0);
                 prop_assert_eq!(operation.encode(), operands);
             }

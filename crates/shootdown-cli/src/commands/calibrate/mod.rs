@@ -73,7 +73,9 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     spinner.set_message("fitting");
     let (model, fitted) = fit::all(base.model, &rows, &mut simulate)?;
     let heading = format!(
-        "{}\nWritten by `shootdown calibrate`. Numbers marked source were measured here, those marked fitted make the named rows come\n\
+        "{}\n\
+         Written by `shootdown calibrate`. Numbers marked source were measured here, \
+         those marked fitted make the named rows come\n\
          out right in the simulator, and those marked assumed are those of {}, its nearest built-in model.",
         model.description, base.template
     );
@@ -91,7 +93,8 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         let mut text = words(&model, &base.facts, &compared, &fitted);
         if let Some(why) = &doubt {
             text.push_str(&format!(
-                "measured on a busy machine ({why}): rates are too low, and costs too high; the model's description says so\n"
+                "measured on a busy machine ({why}): rates are too low, \
+                 and costs too high; the model's description says so\n"
             ));
         }
         text

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use shootdown::Design;
-use shootdown_check::subject;
+use shootdown_check::configuration;
 use shootdown_sim::run::{AXES, Axis};
 
 use super::{Case, Outcome};
@@ -34,7 +34,7 @@ pub(super) fn reasons(outcomes: &[Outcome]) -> Vec<String> {
 }
 
 fn reason(group: &[&Outcome], outcomes: &[Outcome]) -> String {
-    let names: Vec<&str> = group.iter().map(|outcome| outcome.case.subject.name).collect();
+    let names: Vec<&str> = group.iter().map(|outcome| outcome.case.configuration.name).collect();
     let races = || {
         outcomes
             .iter()
@@ -45,7 +45,7 @@ fn reason(group: &[&Outcome], outcomes: &[Outcome]) -> String {
     for other in &group[1..] {
         as_preset.extend(differences(preset(&group[0].case), preset(&other.case)));
         for race in races() {
-            let explored = |case: &Case| subject::under(race.case.race, case.subject);
+            let explored = |case: &Case| configuration::under(race.case.race, case.configuration);
             let (one, other) = (explored(&group[0].case), explored(&other.case));
             in_races.extend(differences(one.design, other.design));
             if one.broadcasts != other.broadcasts {
@@ -57,7 +57,8 @@ fn reason(group: &[&Outcome], outcomes: &[Outcome]) -> String {
     if in_races.is_empty() {
         let differ = listed(&as_preset.iter().map(String::as_str).collect::<Vec<_>>());
         return format!(
-            "equal states, as the same design is explored: {names}; `check` or the race sets what they differ in ({differ})"
+            "equal states, as the same design is explored: {names}; \
+             `check` or the race sets what they differ in ({differ})"
         );
     }
     let differ = listed(&in_races.iter().map(String::as_str).collect::<Vec<_>>());
@@ -66,7 +67,7 @@ fn reason(group: &[&Outcome], outcomes: &[Outcome]) -> String {
 
 /// The design as its preset has it.
 fn preset(case: &Case) -> Design {
-    Design::preset(case.subject.name).unwrap_or(case.subject.design)
+    Design::preset(case.configuration.name).unwrap_or(case.configuration.design)
 }
 
 /// The axes on which two designs differ, as they are set.

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
+use shootdown_check::configuration::{self, Configuration};
 use shootdown_check::scenario;
-use shootdown_check::subject::{self, Subject};
 use shootdown_check::{
     Architecture, Bounds, Counterexample, Play, Recorded, Report, Scenario, explore, replay, sample, story,
 };
@@ -32,7 +32,7 @@ use crate::runs::plan;
 /// One exploration.
 struct Case {
     race: &'static Scenario,
-    subject: Subject,
+    configuration: Configuration,
 }
 
 /// Its result.
@@ -96,7 +96,7 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         let place = path.display();
         let text = fs::read_to_string(path)
             .map_err(|error| Failure::Input(format!("--replay {place}: {}", unread(&error))))?;
-        return retell(&text, &place.to_string(), args.details);
+        return print_saved(&text, &place.to_string(), args.details);
     }
     let destination = args
         .record
@@ -134,8 +134,8 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             found
                 .recorded(
                     outcome.case.race.name,
-                    outcome.case.subject.name,
-                    outcome.case.subject.memory,
+                    outcome.case.configuration.name,
+                    outcome.case.configuration.memory,
                 )
                 .to_text(),
             stop,
@@ -153,16 +153,16 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
 
 impl Case {
     fn is_control(&self) -> bool {
-        self.subject.name == CONTROL_DESIGN
+        self.configuration.name == CONTROL_DESIGN
     }
 
     /// The design and the memory model.
     fn under(&self) -> (&'static str, Architecture) {
-        (self.subject.name, self.subject.memory)
+        (self.configuration.name, self.configuration.memory)
     }
 
     fn play(&self) -> Play {
-        Play::new(subject::under(self.race, self.subject))
+        Play::new(configuration::under(self.race, self.configuration))
     }
 }
 
@@ -179,14 +179,18 @@ fn named_race(name: &str) -> Result<&'static Scenario, Failure> {
     })
 }
 
-fn named_design(name: &str) -> Result<Subject, Failure> {
-    subject::subjects().find(|subject| subject.name == name).ok_or_else(|| {
-        let known: Vec<_> = subject::subjects().map(|subject| subject.name).collect();
-        Failure::Input(format!(
-            "design `{name}` is not known; use one of: {}",
-            known.join(", ")
-        ))
-    })
+fn named_design(name: &str) -> Result<Configuration, Failure> {
+    configuration::configurations()
+        .find(|configuration| configuration.name == name)
+        .ok_or_else(|| {
+            let known: Vec<_> = configuration::configurations()
+                .map(|configuration| configuration.name)
+                .collect();
+            Failure::Input(format!(
+                "design `{name}` is not known; use one of: {}",
+                known.join(", ")
+            ))
+        })
 }
 
 /// The named memories; none for that of each design.
@@ -216,8 +220,8 @@ fn cases(args: &CheckArgs) -> Result<Vec<Case>, Failure> {
             .map(|name| named_race(name.trim()))
             .collect::<Result<Vec<_>, _>>()?
     };
-    let subjects = if args.designs.is_empty() {
-        subject::subjects().collect()
+    let configurations = if args.designs.is_empty() {
+        configuration::configurations().collect()
     } else {
         args.designs
             .iter()
@@ -225,15 +229,15 @@ fn cases(args: &CheckArgs) -> Result<Vec<Case>, Failure> {
             .collect::<Result<Vec<_>, _>>()?
     };
     let memories = memories(args)?;
-    let on_memories = |subject: Subject| match memories.as_slice() {
-        [] => vec![subject],
-        named => named.iter().map(|&memory| subject.on(memory)).collect(),
+    let on_memories = |configuration: Configuration| match memories.as_slice() {
+        [] => vec![configuration],
+        named => named.iter().map(|&memory| configuration.on(memory)).collect(),
     };
     // Design by design, as the table has them.
-    Ok(subjects
+    Ok(configurations
         .into_iter()
         .flat_map(on_memories)
-        .flat_map(|subject| races.iter().map(move |&race| Case { race, subject }))
+        .flat_map(|configuration| races.iter().map(move |&race| Case { race, configuration }))
         .collect())
 }
 
@@ -287,8 +291,8 @@ impl<'a> Line<'a> {
     fn unended(case: &'a Case) -> Self {
         Line {
             race: case.race.name,
-            design: case.subject.name,
-            memory: case.subject.memory.name(),
+            design: case.configuration.name,
+            memory: case.configuration.memory.name(),
             cpus: case.race.scripts.len(),
             interrupted: true,
             ..Line::default()
@@ -301,8 +305,8 @@ fn lines(outcomes: &[Outcome], preemptions: Option<u32>) -> Vec<Line<'_>> {
         .iter()
         .map(|outcome| Line {
             race: outcome.case.race.name,
-            design: outcome.case.subject.name,
-            memory: outcome.case.subject.memory.name(),
+            design: outcome.case.configuration.name,
+            memory: outcome.case.configuration.memory.name(),
             cpus: outcome.case.race.scripts.len(),
             states: outcome.report.states,
             runs: outcome.report.runs,
@@ -416,9 +420,9 @@ fn words(outcomes: &[Outcome], extent: Extent, details: bool) -> String {
     {
         text.push_str(&format!(
             "\n{} under {} on {}:\n",
-            outcome.case.race.name, outcome.case.subject.name, outcome.case.subject.memory
+            outcome.case.race.name, outcome.case.configuration.name, outcome.case.configuration.memory
         ));
-        text.push_str(&told_again(&outcome.case, found, details));
+        text.push_str(&counterexample_text(&outcome.case, found, details));
     }
     text
 }
@@ -443,18 +447,18 @@ fn verdict(own: &[&Outcome], extent: Extent) -> String {
     }
 }
 
-fn told_again(case: &Case, found: &Counterexample, details: bool) -> String {
+fn counterexample_text(case: &Case, found: &Counterexample, details: bool) -> String {
     match replay(&mut case.play(), &found.steps) {
         Ok((lines, violation)) => story(&lines, violation.as_ref(), details),
         Err(number) => format!("step {number} cannot be taken again\n"),
     }
 }
 
-fn retell(text: &str, place: &str, details: bool) -> Result<u8, Failure> {
+fn print_saved(text: &str, place: &str, details: bool) -> Result<u8, Failure> {
     let recorded = Recorded::from_text(text).map_err(|line| Failure::Input(format!("{place}: {line}")))?;
     let case = Case {
         race: named_race(&recorded.race)?,
-        subject: named_design(&recorded.design)?.on(recorded.memory),
+        configuration: named_design(&recorded.design)?.on(recorded.memory),
     };
     let (lines, violation) = replay(&mut case.play(), &recorded.steps).map_err(|number| {
         Failure::Input(format!(

@@ -98,8 +98,8 @@ pub(super) fn verdict(below: &[Below], checked: usize) -> String {
         return format!("floor: ideal reaches the published rate of each of {checked} rows\n");
     }
     let mut text = format!(
-        "FLOOR: ideal, which invalidates for free, is below the published rate of {} of {}; the model is too slow there \
-         in something other than invalidation\n",
+        "FLOOR: ideal, which invalidates for free, is below the published rate of {} of {}; \
+         the model is too slow there in something other than invalidation\n",
         below.len(),
         number::counted(checked, "row")
     );

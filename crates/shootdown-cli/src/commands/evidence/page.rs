@@ -37,7 +37,8 @@ td.source{white-space:normal;min-width:11rem;font-size:.8rem;line-height:1.3;col
 pub fn render(findings: &Findings) -> String {
     let settings = findings.settings;
     let mut body = format!(
-        "<p class=\"soft\">Published measurements beside simulated ones. Seed {}, {}.</p>\n<pre class=\"command\">{}</pre>\n",
+        "<p class=\"soft\">Published measurements beside simulated ones. Seed {}, {}.</p>\n\
+         <pre class=\"command\">{}</pre>\n",
         settings.seed,
         if settings.runs > 1 {
             format!("medians of {} runs", settings.runs)
@@ -99,12 +100,15 @@ fn held_out(findings: &Findings) -> String {
         ));
     }
     format!(
-        "<h2>Errors on held-out rows</h2>\n<div class=\"wide\"><table>\n<thead>\
-         <tr><th></th><th></th><th colspan=\"3\">model</th><th colspan=\"3\">interpolation</th></tr>\n\
-         <tr><th class=\"word\">machine</th><th>fitted rows</th><th>rows</th><th>median</th><th>worst</th><th>rows</th><th>median</th><th>worst</th></tr></thead>\n\
-         <tbody>{rows}</tbody>\n</table></div>\n\
-         <p class=\"soft\">Absolute errors. The interpolation is what a model must beat: log(rate) linear in log(threads) through each \
-         design's fitted rows, constant through one.</p>\n"
+        "<h2>Errors on held-out rows</h2>\n\
+         <div class=\"wide\"><table>\n\
+         <thead><tr><th></th><th></th><th colspan=\"3\">model</th><th colspan=\"3\">interpolation</th></tr>\n\
+         <tr><th class=\"word\">machine</th><th>fitted rows</th><th>rows</th>\
+         <th>median</th><th>worst</th><th>rows</th><th>median</th><th>worst</th></tr></thead>\n\
+         <tbody>{rows}</tbody>\n\
+         </table></div>\n\
+         <p class=\"soft\">Absolute errors. The interpolation is what a model must beat: \
+         log(rate) linear in log(threads) through each design's fitted rows, constant through one.</p>\n"
     )
 }
 
@@ -118,15 +122,20 @@ fn statements(statements: Option<&[Statement]>) -> String {
         .map(|Statement { found, expected, met }| {
             let (class, word) = if *met { ("met", "met") } else { ("missed", "MISSED") };
             format!(
-                "<tr><td class=\"word prose\">{}</td><td class=\"word\">{}</td><td class=\"word\"><span class=\"{class}\">{word}</span></td></tr>\n",
+                "<tr><td class=\"word prose\">{}</td><td class=\"word\">{}</td>\
+                 <td class=\"word\"><span class=\"{class}\">{word}</span></td></tr>\n",
                 escape(found),
                 escape(expected)
             )
         })
         .collect();
     format!(
-        "<h2>Shape of E1 and E2</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">found</th><th class=\"word\">expected</th><th></th></tr></thead>\n\
-         <tbody>{rows}</tbody>\n</table></div>\n<p class=\"soft\">{}.</p>\n",
+        "<h2>Shape of E1 and E2</h2>\n\
+         <div class=\"wide\"><table>\n\
+         <thead><tr><th class=\"word\">found</th><th class=\"word\">expected</th><th></th></tr></thead>\n\
+         <tbody>{rows}</tbody>\n\
+         </table></div>\n\
+         <p class=\"soft\">{}.</p>\n",
         escape(&page::capitalized(shape::CAVEAT))
     )
 }
@@ -135,7 +144,9 @@ fn legend() -> String {
     let sample =
         |inner: &str, words: &str| format!("<li><svg class=\"error\" viewBox=\"0 0 38 14\">{inner}</svg>{words}</li>");
     format!(
-        "<h2>Tables</h2>\n<ul class=\"legend\">{}{}{}</ul>\n<p class=\"soft\">Bars go from {} to {}; a longer one ends in a point.</p>\n",
+        "<h2>Tables</h2>\n\
+         <ul class=\"legend\">{}{}{}</ul>\n\
+         <p class=\"soft\">Bars go from {} to {}; a longer one ends in a point.</p>\n",
         sample(
             "<path class=\"bar\" d=\"M2 3H36V11H2Z\"/>",
             "error of the simulation, predicted"
@@ -265,7 +276,8 @@ fn not_run(left: &[Published]) -> String {
         .iter()
         .map(|row| {
             format!(
-                "<tr><td class=\"word\">{}</td><td class=\"word\">{}</td><td class=\"word\">{}</td><td class=\"word\">{}</td><td>{}</td><td>{}</td><td class=\"word prose\">{}</td></tr>\n",
+                "<tr><td class=\"word\">{}</td><td class=\"word\">{}</td><td class=\"word\">{}</td>\
+                 <td class=\"word\">{}</td><td>{}</td><td>{}</td><td class=\"word prose\">{}</td></tr>\n",
                 escape(&row.table),
                 escape(&row.workload),
                 escape(&row.machine),
@@ -277,8 +289,12 @@ fn not_run(left: &[Published]) -> String {
         })
         .collect();
     format!(
-        "<h2>Not run</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">table</th><th class=\"word\">workload</th><th class=\"word\">machine</th>\
-         <th class=\"word\">design</th><th>threads</th><th>published</th><th class=\"word\">why</th></tr></thead>\n<tbody>{rows}</tbody>\n</table></div>\n"
+        "<h2>Not run</h2>\n\
+         <div class=\"wide\"><table>\n\
+         <thead><tr><th class=\"word\">table</th><th class=\"word\">workload</th><th class=\"word\">machine</th>\
+         <th class=\"word\">design</th><th>threads</th><th>published</th><th class=\"word\">why</th></tr></thead>\n\
+         <tbody>{rows}</tbody>\n\
+         </table></div>\n"
     )
 }
 

@@ -47,7 +47,8 @@ pub(crate) fn plots(findings: &Findings, table: &str) -> String {
                 .map(|design| curve(findings, table, metric, design, &all))
                 .collect();
             html.push_str(&format!(
-                "<ul class=\"legend\">{}{}</ul>\n<figure>{}<figcaption>{} on {}; lines are simulated.</figcaption></figure>\n",
+                "<ul class=\"legend\">{}{}</ul>\n\
+                 <figure>{}<figcaption>{} on {}; lines are simulated.</figcaption></figure>\n",
                 designs
                     .iter()
                     .map(|design| crate::comparison::report::sample(style::design(design), design))

@@ -124,8 +124,14 @@ fn a_failed_row_is_shown_and_left_out_of_the_errors() {
 #[test]
 fn a_failed_run_sets_the_exit_status() {
     // A rate that ideal reaches in the fake runs: a floor would be a separate failure.
-    let row = "[[row]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 16\n\
-               ns_per_op = 90000000\nsource = \"a loop\"\n";
+    let row = "[[row]]\n\
+               table = \"lab\"\n\
+               workload = \"tlb_flush2\"\n\
+               machine = \"milan-72\"\n\
+               design = \"ipi\"\n\
+               threads = 16\n\
+               ns_per_op = 90000000\n\
+               source = \"a loop\"\n";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rows.toml");
     std::fs::write(&file, row).unwrap();

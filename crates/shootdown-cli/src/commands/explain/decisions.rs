@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use shootdown::{CONFIRM_STREAK, Demotion, Event};
-use shootdown_sim::os::{Diary, Note};
+use shootdown_sim::os::{DecisionLog, Note};
 
 use super::ns;
 use crate::print::number::{self, counted};
@@ -139,8 +139,9 @@ impl Decision {
                 None,
                 None,
                 format!(
-                    "the threshold for broadcasting moves from {} to {} other CPUs: to {targets}, a broadcast is expected to cost {}, \
-                     interrupts {}: beyond the margin of a quarter, {CONFIRM_STREAK} times in a row",
+                    "the threshold for broadcasting moves from {} to {} other CPUs: \
+                     to {targets}, a broadcast is expected to cost {}, interrupts {}: \
+                     beyond the margin of a quarter, {CONFIRM_STREAK} times in a row",
                     cpus(from),
                     cpus(to),
                     ns(broadcast_ns),
@@ -162,9 +163,9 @@ impl Decision {
 /// Promotions, demotions and threshold moves, with their reasons: `most` of them one by one, the rest are counted. If
 /// there are more, threshold moves are left out. A threshold move while a space has a tag, which is broadcast in any
 /// case, is only counted.
-pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
+pub(super) fn decisions(decision_log: &DecisionLog, most: usize) -> Vec<String> {
     let (mut told, mut promoted, mut idle) = (Vec::new(), 0_u32, Vec::new());
-    for note in &diary.notes {
+    for note in &decision_log.notes {
         match note.event {
             Event::Promoted => promoted += 1,
             Event::Demoted => promoted = promoted.saturating_sub(1),
@@ -176,14 +177,15 @@ pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
         }
         told.extend(Decision::of(note));
     }
-    let mut lines = listed(diary, &told, most);
+    let mut lines = listed(decision_log, &told, most);
     if let Some((least, greatest)) = idle.iter().min().zip(idle.iter().max()) {
         let span = match least == greatest {
             true => cpus(*least).to_string(),
             false => format!("between {} and {}", cpus(*least), cpus(*greatest)),
         };
         lines.push(format!(
-            "While a space had a system-wide tag, which is always broadcast, the threshold moved {} (to {span} other CPUs).",
+            "While a space had a system-wide tag, which is always broadcast, \
+             the threshold moved {} (to {span} other CPUs).",
             number::times(idle.len() as u64),
         ));
     }
@@ -191,7 +193,7 @@ pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
 }
 
 /// The decisions with an effect, `most` of them one by one.
-fn listed(diary: &Diary, told: &[Decision], most: usize) -> Vec<String> {
+fn listed(decision_log: &DecisionLog, told: &[Decision], most: usize) -> Vec<String> {
     if told.is_empty() {
         return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];
     }
@@ -209,10 +211,10 @@ fn listed(diary: &Diary, told: &[Decision], most: usize) -> Vec<String> {
             "...and {more} more such decisions: --decisions {all} prints all."
         ));
     }
-    if diary.decisions_dropped > 0 {
+    if decision_log.decisions_dropped > 0 {
         lines.push(format!(
             "...and {} later ones, which were not kept.",
-            diary.decisions_dropped
+            decision_log.decisions_dropped
         ));
     }
     lines
@@ -242,14 +244,14 @@ mod tests {
                 broadcast_ns: 1300,
             },
         };
-        let mut diary = Diary::default();
-        diary.notes = (0..7).map(moved).collect();
+        let mut decision_log = DecisionLog::default();
+        decision_log.notes = (0..7).map(moved).collect();
         let promoted = Note {
             at_ns: 9000,
             event: Event::Promoted,
         };
-        diary.notes.push(promoted);
-        let few = decisions(&diary, 8);
+        decision_log.notes.push(promoted);
+        let few = decisions(&decision_log, 8);
         assert_eq!(few.len(), 8);
         assert!(
             few[0].contains(
@@ -257,21 +259,24 @@ mod tests {
             ),
             "{few:?}"
         );
-        diary.notes.push(moved(10_000));
-        let folded = decisions(&diary, 8);
+        decision_log.notes.push(moved(10_000));
+        let folded = decisions(&decision_log, 8);
         assert_eq!(folded.len(), 9);
         assert!(
             folded[8].contains("the threshold moved once (to 4 other CPUs)"),
             "{folded:?}"
         );
-        diary.notes.pop();
-        diary.notes.insert(0, moved(0));
-        let many = decisions(&diary, 8);
+        decision_log.notes.pop();
+        decision_log.notes.insert(0, moved(0));
+        let many = decisions(&decision_log, 8);
         assert_eq!(many.len(), 2);
         assert!(many[0].starts_with("at 9.0 µs: the space is promoted"), "{many:?}");
         assert_eq!(many[1], "...and 8 more such decisions: --decisions 9 prints all.");
-        diary.decisions_dropped = 2;
-        assert_eq!(decisions(&diary, 8)[2], "...and 2 later ones, which were not kept.");
-        assert_eq!(decisions(&diary, 9).len(), 10);
+        decision_log.decisions_dropped = 2;
+        assert_eq!(
+            decisions(&decision_log, 8)[2],
+            "...and 2 later ones, which were not kept."
+        );
+        assert_eq!(decisions(&decision_log, 9).len(), 10);
     }
 }

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use shootdown::{Costs, Reach};
-use shootdown_sim::os::Diary;
+use shootdown_sim::os::DecisionLog;
 use shootdown_sim::run::{Explanation, RunResult, RunSpec};
 
 use super::decisions::Kind;
@@ -130,12 +130,14 @@ pub(super) fn render(
     result: &RunResult,
     explanation: &Explanation,
 ) -> String {
-    let Explanation { diary, counts, .. } = explanation;
+    let Explanation {
+        decision_log, counts, ..
+    } = explanation;
     let adaptive = explanation.design.policy.reach == Reach::Adaptive;
-    let all: u64 = diary.requests.iter().map(|requests| requests.count).sum();
-    let requests = Diary::WAYS
+    let all: u64 = decision_log.requests.iter().map(|requests| requests.count).sum();
+    let requests = DecisionLog::WAYS
         .iter()
-        .zip(&diary.requests)
+        .zip(&decision_log.requests)
         .map(|((_, way), requests)| Requests {
             way,
             count: requests.count,
@@ -144,17 +146,21 @@ pub(super) fn render(
             p50_ns: (requests.count > 0).then(|| requests.quantile_ns(0.5)),
             p99_ns: (requests.count > 0).then(|| requests.quantile_ns(0.99)),
         });
-    let at_start = calibrated(diary).map(|costs| ("calibrated", costs));
+    let at_start = calibrated(decision_log).map(|costs| ("calibrated", costs));
     let costs = at_start.into_iter().chain([("end", explanation.costs)]);
-    let decisions = diary.notes.iter().filter_map(Decision::of).map(|decision| Decided {
-        at_ns: decision.at_ns,
-        kind: decision.kind,
-        active: decision.active,
-        without_tag_ns: decision.costs.map(|(without, _)| without),
-        with_tag_ns: decision.costs.map(|(_, with)| with),
-        what: decision.what,
-    });
-    let timed = timed(diary).into_iter().map(|timed| Timed {
+    let decisions = decision_log
+        .notes
+        .iter()
+        .filter_map(Decision::of)
+        .map(|decision| Decided {
+            at_ns: decision.at_ns,
+            kind: decision.kind,
+            active: decision.active,
+            without_tag_ns: decision.costs.map(|(without, _)| without),
+            with_tag_ns: decision.costs.map(|(_, with)| with),
+            what: decision.what,
+        });
+    let timed = timed(decision_log).into_iter().map(|timed| Timed {
         way: timed.name,
         count: timed.requests,
         expected_ns: timed.expected_ns,
@@ -179,7 +185,7 @@ pub(super) fn render(
             caught_up_whole: counts.caught_up_whole,
         },
         decisions: decisions.collect(),
-        decisions_dropped: diary.decisions_dropped,
+        decisions_dropped: decision_log.decisions_dropped,
         timed: timed.collect(),
     })
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use shootdown::{CONFIRM_STREAK, Costs, EXPLORE_ONE_IN, Event, Reach, Tags, Way};
-use shootdown_sim::os::{Diary, Requests};
+use shootdown_sim::os::{DecisionLog, Requests};
 use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
 
 use crate::args::{DECISIONS, ExplainArgs};
@@ -84,10 +84,10 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         json::render(&command, &spec, target.to_string(), &result, &explanation)
     } else {
         let paragraphs: String = paragraphs.iter().map(|paragraph| format!("{paragraph}\n")).collect();
-        let table = Tables::new().draw(&requests_table(&explanation.diary));
+        let table = Tables::new().draw(&requests_table(&explanation.decision_log));
         format!("{title}\n\n{table}\n{paragraphs}")
     };
-    let page = || page::render(&title, &command, &explanation.diary, &paragraphs);
+    let page = || page::render(&title, &command, &explanation.decision_log, &paragraphs);
     let label = (!args.json).then_some("report");
     output::results(&text, destination.as_ref(), label, page, stop)?;
     let bad = result.stale > 0 && spec.design != catalog::CONTROL_DESIGN;
@@ -95,8 +95,8 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
 }
 
 /// Requests by method, with a bar for each share.
-fn requests_table(diary: &Diary) -> Grid {
-    let all: u64 = diary.requests.iter().map(|requests| requests.count).sum();
+fn requests_table(decision_log: &DecisionLog) -> Grid {
+    let all: u64 = decision_log.requests.iter().map(|requests| requests.count).sum();
     let columns = vec![
         Column::words(
             "method",
@@ -118,7 +118,7 @@ fn requests_table(diary: &Diary) -> Grid {
     };
     Grid::new(
         columns,
-        vec![Diary::WAYS.iter().zip(&diary.requests).map(row).collect()],
+        vec![DecisionLog::WAYS.iter().zip(&decision_log.requests).map(row).collect()],
     )
 }
 
@@ -143,15 +143,18 @@ fn share(part: f64, whole: f64) -> f64 {
 }
 
 /// The explanation, a paragraph per line.
-fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decisions_told: usize) -> Vec<String> {
-    let Explanation { diary, counts, .. } = explanation;
+fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decisions_shown: usize) -> Vec<String> {
+    let Explanation {
+        decision_log, counts, ..
+    } = explanation;
     let operation = catalog::operation(&spec.workload);
     let likely = interval::of_run(spec, result).map_or(String::new(), |ends| {
         let [low, high] = ends.map(number::rate);
         format!(" [{low}, {high}: 90 % interval]")
     });
     let mut told = vec![format!(
-        "{} {operation}s/s{likely}; {} interrupts per {operation}; {} of CPU time in invalidation; {} stale translations in {} checked accesses.",
+        "{} {operation}s/s{likely}; {} interrupts per {operation}; \
+         {} of CPU time in invalidation; {} stale translations in {} checked accesses.",
         number::rate(result.ops_per_s),
         number::per_operation(result.ipis_per_op),
         number::percent(result.flush_share),
@@ -186,14 +189,14 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
         number::times(counts.caught_up_partly),
         number::times(counts.caught_up_whole)
     ));
-    told.extend(decisions(diary, decisions_told));
-    told.extend(measurements(diary));
+    told.extend(decisions(decision_log, decisions_shown));
+    told.extend(measurements(decision_log));
     told
 }
 
 /// The measurements at start, if any.
-fn calibrated(diary: &Diary) -> Option<Costs> {
-    diary.notes.iter().find_map(|note| match note.event {
+fn calibrated(decision_log: &DecisionLog) -> Option<Costs> {
+    decision_log.notes.iter().find_map(|note| match note.event {
         Event::Calibrated(costs) => Some(costs),
         _ => None,
     })
@@ -201,25 +204,27 @@ fn calibrated(diary: &Diary) -> Option<Costs> {
 
 fn costs(explanation: &Explanation, cpus: u64) -> Vec<String> {
     let mut told = Vec::new();
-    if let Some(start) = calibrated(&explanation.diary) {
-        told.push(format!("Measured at start: {}.", cost_words(&start, explanation)));
+    if let Some(start) = calibrated(&explanation.decision_log) {
+        told.push(format!("Measured at start: {}.", cost_text(&start, explanation)));
     }
     told.push(format!(
         "Estimated at the end: {}.",
-        cost_words(&explanation.costs, explanation)
+        cost_text(&explanation.costs, explanation)
     ));
     let policy = &explanation.design.policy;
     if explanation.broadcast && matches!(policy.tags, Tags::HybridByCost { .. }) {
         told.push(format!(
-            "System-wide tags: a space gets one, or gives it back, where that lowers the cost of its requests by more than the \
-             margin of an eighth. A space that has changed for its costs before changes after {} timed requests in a row.",
+            "System-wide tags: a space gets one, or gives it back, \
+             where that lowers the cost of its requests by more than the margin of an eighth. \
+             A space that has changed for its costs before changes after {} timed requests in a row.",
             policy.demote_after
         ));
     }
     told.push(if !explanation.broadcast {
         "This machine cannot broadcast: a request that needs other CPUs is sent by interrupts.".to_string()
     } else if explanation.aimed {
-        "Remote actions name one tag: a request is broadcast, to the CPUs that may hold it, if its space has a system-wide tag."
+        "Remote actions name one tag: a request is broadcast, \
+         to the CPUs that may hold it, if its space has a system-wide tag."
             .to_string()
     } else {
         threshold(explanation, cpus)
@@ -248,8 +253,8 @@ fn threshold(explanation: &Explanation, cpus: u64) -> String {
             "a broadcast costs less, but not by more than a quarter".to_string()
         };
         return format!(
-            "Threshold: none. Requests of a space without a system-wide tag are sent by interrupts to any number of CPUs. \
-             To {most}: broadcast {}, interrupts {}; {kept}. {rule}",
+            "Threshold: none. Requests of a space without a system-wide \
+             tag are sent by interrupts to any number of CPUs. To {most}: broadcast {}, interrupts {}; {kept}. {rule}",
             ns(broadcast),
             ns(by_interrupts)
         );
@@ -275,8 +280,9 @@ fn threshold(explanation: &Explanation, cpus: u64) -> String {
         others => format!(" ({} of it on other CPUs)", ns(others)),
     };
     format!(
-        "Threshold: a request of a space without a system-wide tag is broadcast if it needs {from} other CPU{} or more, and sent by \
-         interrupts if it needs fewer. To {from}: broadcast {}{others}, interrupts {} ({} of it on the targets); {kept}. {rule}",
+        "Threshold: a request of a space without a system-wide tag \
+         is broadcast if it needs {from} other CPU{} or more, and sent by interrupts if it needs fewer. \
+         To {from}: broadcast {}{others}, interrupts {} ({} of it on the targets); {kept}. {rule}",
         if from == 1 { "" } else { "s" },
         ns(broadcast),
         ns(by_interrupts),
@@ -290,7 +296,7 @@ fn broadcast_ns(costs: &Costs, explanation: &Explanation) -> u64 {
 }
 
 /// The engine's estimates. Without broadcasts, their cost is an assumption and is left out.
-fn cost_words(costs: &Costs, explanation: &Explanation) -> String {
+fn cost_text(costs: &Costs, explanation: &Explanation) -> String {
     let disturbed = broadcast_ns(costs, explanation) - costs.broadcast_ns;
     let broadcast = match (explanation.broadcast, disturbed) {
         (false, _) => String::new(),
@@ -321,10 +327,10 @@ struct Timed {
 }
 
 /// Expected beside measured costs, for each timed method that reaches other CPUs.
-fn timed(diary: &Diary) -> Vec<Timed> {
+fn timed(decision_log: &DecisionLog) -> Vec<Timed> {
     let mut all = Vec::new();
-    for (way, name) in Diary::WAYS {
-        let samples: Vec<(u64, u64, u32)> = diary
+    for (way, name) in DecisionLog::WAYS {
+        let samples: Vec<(u64, u64, u32)> = decision_log
             .notes
             .iter()
             .filter_map(|note| match note.event {
@@ -355,8 +361,8 @@ fn timed(diary: &Diary) -> Vec<Timed> {
     all
 }
 
-fn measurements(diary: &Diary) -> impl Iterator<Item = String> {
-    timed(diary).into_iter().map(|timed| {
+fn measurements(decision_log: &DecisionLog) -> impl Iterator<Item = String> {
+    timed(decision_log).into_iter().map(|timed| {
         format!(
             "Timed requests by {}: {}, expected {} on average, took {}{}.",
             timed.name,

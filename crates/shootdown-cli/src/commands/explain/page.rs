@@ -1,6 +1,6 @@
 //! The page of `explain`: the same words, a table of the methods, and a plot.
 
-use shootdown_sim::os::Diary;
+use shootdown_sim::os::DecisionLog;
 
 use super::{share, times};
 use crate::catalog;
@@ -11,20 +11,20 @@ use crate::print::plot;
 use crate::print::style::{self, Tone};
 use crate::print::table::{Column, Grid};
 
-/// The colour of each of [`Diary::WAYS`]: that of the design that uses only this method.
+/// The colour of each of [`DecisionLog::WAYS`]: that of the design that uses only this method.
 fn tone(way: usize) -> Tone {
     style::design([catalog::IDEAL_DESIGN, "ipi", "broadcast"][way])
 }
 
 /// The whole page.
-pub(super) fn render(title: &str, command: &str, diary: &Diary, paragraphs: &[String]) -> String {
-    let ways = 0..Diary::WAYS.len();
+pub(super) fn render(title: &str, command: &str, decision_log: &DecisionLog, paragraphs: &[String]) -> String {
+    let ways = 0..DecisionLog::WAYS.len();
     let shares = |of: &dyn Fn(usize) -> f64| -> Vec<f64> {
         let all: f64 = ways.clone().map(of).sum();
         ways.clone().map(|way| share(of(way), all)).collect()
     };
-    let of_requests = shares(&|way| diary.requests[way].count as f64);
-    let of_time = shares(&|way| diary.requests[way].total_ns);
+    let of_requests = shares(&|way| decision_log.requests[way].count as f64);
+    let of_time = shares(&|way| decision_log.requests[way].total_ns);
     let bar = |name: &str, shares: &[f64]| {
         let toned = shares.iter().enumerate().map(|(way, share)| (tone(way), *share));
         (name.to_string(), toned.collect::<Vec<_>>())
@@ -32,12 +32,12 @@ pub(super) fn render(title: &str, command: &str, diary: &Diary, paragraphs: &[St
     let bars = [bar("requests", &of_requests), bar("time of requesters", &of_time)];
     let legend: String = ways
         .clone()
-        .map(|way| report::swatch(tone(way), Diary::WAYS[way].1))
+        .map(|way| report::swatch(tone(way), DecisionLog::WAYS[way].1))
         .collect();
     let rows = ways.clone().map(|way| {
-        let requests = &diary.requests[way];
+        let requests = &decision_log.requests[way];
         let mut cells = vec![
-            Diary::WAYS[way].1.to_string(),
+            DecisionLog::WAYS[way].1.to_string(),
             number::count(requests.count),
             number::percent(of_requests[way]),
             number::percent(of_time[way]),

@@ -35,7 +35,7 @@ fn the_reason_for_broadcasting_names_costs_and_promotion() {
     let text = words(&spec, &result, &explanation, 8).join("\n");
     assert!(text.contains("Measured at start: interrupting one CPU"), "{text}");
     assert!(text.contains("the space is promoted"), "{text}");
-    let [_, _, broadcast] = &explanation.diary.requests;
+    let [_, _, broadcast] = &explanation.decision_log.requests;
     assert!(broadcast.count > 0 && broadcast.mean_ns() > 0.0);
 }
 
@@ -103,8 +103,11 @@ fn json_says_what_the_words_say() {
     };
     assert!((shares(&value) - 1.0).abs() < 1e-9, "{text}");
     assert_eq!(value["requests"][2]["way"], "broadcast");
-    assert_eq!(value["requests"][2]["count"], explanation.diary.requests[2].count);
-    let told = decisions(&explanation.diary, usize::MAX);
+    assert_eq!(
+        value["requests"][2]["count"],
+        explanation.decision_log.requests[2].count
+    );
+    let told = decisions(&explanation.decision_log, usize::MAX);
     let listed = value["decisions"].as_array().unwrap();
     // Programs get every decision, people those with an effect.
     let of_tags = |line: &&String| {
@@ -118,7 +121,7 @@ fn json_says_what_the_words_say() {
         told.iter()
             .any(|line| line.contains(promoted["what"].as_str().unwrap()))
     );
-    let start = calibrated(&explanation.diary).unwrap();
+    let start = calibrated(&explanation.decision_log).unwrap();
     assert_eq!(value["costs"][0]["when"], "calibrated");
     assert_eq!(value["costs"][0]["interrupt_ns"], start.interrupt_ns);
     assert_eq!(value["costs"][1]["broadcast_ns"], explanation.costs.broadcast_ns);
@@ -160,8 +163,8 @@ fn a_machine_that_cannot_broadcast_is_not_said_to() {
     let text = words(&spec, &result, &explanation, 8).join("\n");
     assert!(text.contains("cannot broadcast"), "{text}");
     assert!(!text.contains("were broadcast"), "none were: {text}");
-    assert_eq!(explanation.diary.requests[2].count, 0);
-    let page = page::render("a < b", "shootdown explain", &explanation.diary, &[text]);
+    assert_eq!(explanation.decision_log.requests[2].count, 0);
+    let page = page::render("a < b", "shootdown explain", &explanation.decision_log, &[text]);
     let header = "<th class=\"word\">way</th><th>requests</th><th>share</th><th>of their time</th><th>mean</th>";
     assert!(page.contains(header), "{page}");
     assert!(
@@ -170,7 +173,7 @@ fn a_machine_that_cannot_broadcast_is_not_said_to() {
         ),
         "{page}"
     );
-    let row = &requests_table(&explanation.diary).groups[0][2];
+    let row = &requests_table(&explanation.decision_log).groups[0][2];
     assert_eq!(row.as_slice(), ["broadcast", "", "0.0%", "0", "–", "–", "–"]);
     assert!(
         crate::print::page::checked(&page)
@@ -200,5 +203,5 @@ fn a_design_that_measures_nothing_is_explained_by_its_settings() {
     let (spec, result, explanation) = explained(4, &[], "ipi");
     let text = words(&spec, &result, &explanation, 8).join("\n");
     assert!(text.contains("nothing was measured"), "{text}");
-    assert!(explanation.diary.requests[1].count > 0, "{text}");
+    assert!(explanation.decision_log.requests[1].count > 0, "{text}");
 }

@@ -90,7 +90,8 @@ impl Place {
         }
         if let Some(quota) = cpus::quota().filter(|&quota| quota < ours as f64) {
             output::note(&format!(
-                "the control group allows {quota:.1} CPUs' time: rows with more threads than that are throttled, and too low"
+                "the control group allows {quota:.1} CPUs' time: \
+                 rows with more threads than that are throttled, and too low"
             ));
         }
     }

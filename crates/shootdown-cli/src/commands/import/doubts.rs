@@ -18,8 +18,9 @@ pub(crate) fn lines(metadata: &Metadata, coverage: &Coverage) -> String {
     }
     if coverage.unknown_requests > 0 {
         lines.push(format!(
-            "functions: {} calls to other CPUs are of unknown kind, because the recording has addresses in place of names; print it \
-             as root, with `echo 0 > /proc/sys/kernel/kptr_restrict` and on the kernel that was recorded",
+            "functions: {} calls to other CPUs are of unknown kind, \
+             because the recording has addresses in place of names; \
+             print it as root, with `echo 0 > /proc/sys/kernel/kptr_restrict` and on the kernel that was recorded",
             number::count(coverage.unknown_requests)
         ));
     }
@@ -29,8 +30,8 @@ pub(crate) fn lines(metadata: &Metadata, coverage: &Coverage) -> String {
         .collect();
     if !missing.is_empty() {
         lines.push(format!(
-            "absent events: {}; record them with `trace-cmd record -e sched:sched_switch -e tlb:tlb_flush -e csd:csd_queue_cpu` \
-             (csd_queue_cpu from Linux 6.3 on)",
+            "absent events: {}; record them with `trace-cmd record -e sched:sched_switch \
+             -e tlb:tlb_flush -e csd:csd_queue_cpu` (csd_queue_cpu from Linux 6.3 on)",
             missing.join(", ")
         ));
     }
@@ -66,8 +67,8 @@ pub(crate) fn losses(metadata: &Metadata) -> String {
         (cpus, _) => format!(" on {cpus} CPUs"),
     };
     format!(
-        "lost by the kernel's buffers: {what}{at}; every count below is too low; record with larger buffers, for example \
-         `trace-cmd record -b 65536`\n"
+        "lost by the kernel's buffers: {what}{at}; every count below is too low; \
+         record with larger buffers, for example `trace-cmd record -b 65536`\n"
     )
 }
 
@@ -82,16 +83,17 @@ fn processes(processes: &Processes) -> Option<String> {
     match processes {
         Processes::Recorded => None,
         Processes::Rebuilt(found) => Some(format!(
-            "processes: not recorded; `replay` infers {} from {} tasks, and {} of the observations agree. The tables below name tasks. \
-             Record them with `echo 1 > /sys/kernel/tracing/options/record-tgid`, or print them with `perf script -F \
-             comm,pid,tid,cpu,time,event,trace`",
+            "processes: not recorded; `replay` infers {} from {} tasks, and {} of the observations agree. \
+             The tables below name tasks. Record them with `echo 1 > /sys/kernel/tracing/options/record-tgid`, \
+             or print them with `perf script -F comm,pid,tid,cpu,time,event,trace`",
             number::count(found.processes),
             number::count(found.tasks),
             number::percent(found.confidence())
         )),
         Processes::Absent => Some(
-            "processes: not recorded, and too little to infer them from: `replay` refuses this recording. Record them with `echo 1 > \
-             /sys/kernel/tracing/options/record-tgid`, or print them with `perf script -F comm,pid,tid,cpu,time,event,trace`"
+            "processes: not recorded, and too little to infer them from: \
+             `replay` refuses this recording. Record them with `echo 1 > /sys/kernel/tracing/options/record-tgid`, \
+             or print them with `perf script -F comm,pid,tid,cpu,time,event,trace`"
                 .to_string(),
         ),
     }

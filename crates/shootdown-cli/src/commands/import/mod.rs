@@ -145,7 +145,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         coverage,
         victims: counter.finish(&resolver),
     };
-    tell(args, &place, &destination, &imported, written)
+    print_summary(args, &place, &destination, &imported, written)
 }
 
 /// The content found in a recording.
@@ -157,7 +157,7 @@ struct Found {
 }
 
 /// Prints the content, and whether it was written.
-fn tell(
+fn print_summary(
     args: &ImportArgs,
     place: &str,
     destination: &Destination,

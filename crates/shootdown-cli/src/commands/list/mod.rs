@@ -182,9 +182,9 @@ fn text(listing: &Listing) -> String {
         .filter(|machine| machine.broadcast == Some(false));
     let cannot: Vec<&str> = cannot.map(|machine| &*machine.name).collect();
     let note = format!(
-        "Every design runs on every machine that has tags enough. On aarch64 those of real kernels are arm-broadcast, arm-ipi, \
-         arm-local-first and, with errata, never-broadcast and broadcast+ipi. Without hardware for it nothing is broadcast, and \
-         interrupts are sent instead: {}.",
+        "Every design runs on every machine that has tags enough. On aarch64 those of real kernels are arm-broadcast, \
+         arm-ipi, arm-local-first and, with errata, never-broadcast and broadcast+ipi. \
+         Without hardware for it nothing is broadcast, and interrupts are sent instead: {}.",
         cannot.join(", ")
     );
     let columns = terminal::get().prose();

@@ -5,7 +5,7 @@
 
 mod page;
 mod reading;
-mod words;
+mod tables;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -319,10 +319,10 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     let (rows, control) = all_runs(plan, &emulator, &path, count, with_control, stop)?;
     let missing = count - rows.len() - usize::from(control.is_some());
     let bad = rows.iter().any(Row::is_bad) || control.as_ref().is_some_and(|control| !control.is_caught());
-    let said = words::say(plan, emulator.version, &rows, control.as_ref());
+    let report = tables::report(plan, emulator.version, &rows, control.as_ref());
     let text = match plan.shown {
         Shown::Json => json::document(rows.iter().map(Row::json).collect()),
-        Shown::Table => said.text(),
+        Shown::Table => report.text(),
     };
     if missing > 0 {
         return Err(output::partial(
@@ -334,7 +334,7 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
         ));
     }
     let label = (plan.shown == Shown::Table).then_some("report");
-    let page = || page::render(plan, &said, &rows);
+    let page = || page::render(plan, &report, &rows);
     output::results(&text, plan.report.as_ref(), label, page, stop)?;
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }
@@ -348,10 +348,10 @@ fn aborted(machine: &Machine, run: &Run) -> Option<Failure> {
     if machine.clock != Clock::Hardware || status == Some(0) {
         return None;
     }
-    let said = run.errors.trim().lines().next_back().unwrap_or("it does not say why");
+    let report = run.errors.trim().lines().next_back().unwrap_or("it does not say why");
     Some(Failure::Unusable(format!(
-        "--accel kvm: QEMU gave up: {said}; the KVM of this host cannot run the kernel (as inside some virtual machines): \
-         leave out --accel kvm, which emulates the processor and counts instructions"
+        "--accel kvm: QEMU gave up: {report}; the KVM of this host cannot run the kernel \
+         (as inside some virtual machines): leave out --accel kvm, which emulates the processor and counts instructions"
     )))
 }
 
@@ -380,12 +380,12 @@ mod tests {
         // Aborted by a signal, and ended with an error.
         for status in [None, Some(1)] {
             let failure = aborted(&machine(Clock::Hardware), &run(Ended::Otherwise(status))).unwrap();
-            let said = failure.to_string();
+            let report = failure.to_string();
             assert!(
-                said.contains("Assertion failed") && said.contains("leave out --accel kvm"),
-                "{said}"
+                report.contains("Assertion failed") && report.contains("leave out --accel kvm"),
+                "{report}"
             );
-            assert_eq!((failure.status(), said.lines().count()), (1, 1));
+            assert_eq!((failure.status(), report.lines().count()), (1, 1));
         }
         assert_eq!(
             aborted(&machine(Clock::Hardware), &run(Ended::Otherwise(Some(0)))),

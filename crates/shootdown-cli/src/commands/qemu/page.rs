@@ -1,7 +1,7 @@
 //! The HTML report of `shootdown qemu`: the table, and plots over threads.
 
 use super::reading::{Line, Row};
-use super::words::Said;
+use super::tables::Report;
 use super::{Plan, TORTURE};
 use crate::comparison::report;
 use crate::print::bars;
@@ -11,8 +11,8 @@ use crate::print::plot;
 use crate::print::style;
 
 /// The whole page.
-pub(super) fn render(plan: &Plan, said: &Said, rows: &[Row]) -> String {
-    let mut body = format!("<p class=\"soft\">{}.</p>\n", escape(&said.head));
+pub(super) fn render(plan: &Plan, report: &Report, rows: &[Row]) -> String {
+    let mut body = format!("<p class=\"soft\">{}.</p>\n", escape(&report.head));
     body.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
     let class = if rows.iter().any(Row::is_bad) {
         "verdict bad"
@@ -20,7 +20,7 @@ pub(super) fn render(plan: &Plan, said: &Said, rows: &[Row]) -> String {
         "verdict"
     };
     body.push_str(&format!("<div class=\"{class}\">\n"));
-    for line in &said.verdict {
+    for line in &report.verdict {
         // Others begin with the name of a design.
         let begins = ["stale translations", "control"]
             .iter()
@@ -32,8 +32,8 @@ pub(super) fn render(plan: &Plan, said: &Said, rows: &[Row]) -> String {
     if plan.workload != TORTURE {
         body.push_str(&plots(plan, rows));
     }
-    body.push_str(&format!("<h2>Numbers</h2>\n{}", report::grid(&said.grid)));
-    for line in &said.notes {
+    body.push_str(&format!("<h2>Numbers</h2>\n{}", report::grid(&report.grid)));
+    for line in &report.notes {
         body.push_str(&format!("<p class=\"soft\">{}</p>\n", page::prose(line)));
     }
     body.push_str(&format!(
@@ -116,13 +116,16 @@ fn plots(plan: &Plan, rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words;
+    use super::super::tables;
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
     use shootdown_qemu::{Ended, Run, Version};
 
-    const LINE: &str = r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,"accesses_checked":10,"broadcast":"emulated","broadcasts_per_op":0.5,"requester_instructions":500.0,"target_instructions":null}"#;
+    const LINE: &str = concat!(
+        r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,"accesses_checked":10,"#,
+        r#""broadcast":"emulated","broadcasts_per_op":0.5,"requester_instructions":500.0,"target_instructions":null}"#,
+    );
 
     fn page(threads: &str, ended: Ended) -> String {
         let words = ["shootdown", "qemu", "--designs", "ipi,broadcast", "--threads", threads];
@@ -142,8 +145,8 @@ mod tests {
             .flat_map(|&threads| plan.designs.iter().map(move |design| (threads, design)))
             .map(|(threads, design)| Row::new(&plan.workload, design, threads, 1, run()))
             .collect();
-        let said = words::say(&plan, Version(7, 2), &rows, None);
-        render(&plan, &said, &rows)
+        let report = tables::report(&plan, Version(7, 2), &rows, None);
+        render(&plan, &report, &rows)
     }
 
     #[test]
@@ -168,7 +171,7 @@ mod tests {
                 seconds: 0.5,
             };
             let rows = ["ipi", "broadcast"].map(|design| Row::new(workload, design, 4, 1, run()));
-            let table = words::say(&plan, Version(7, 2), &rows, None).grid;
+            let table = tables::report(&plan, Version(7, 2), &rows, None).grid;
             for columns in [60, 80, 120] {
                 let text = table.draw(columns);
                 let widest = text.lines().map(crate::print::terminal::width).max();

@@ -113,8 +113,8 @@ mod tests {
         }
     }
 
-    const LINE: &str = r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,"accesses_checked":10,
-        "broadcast":"emulated","broadcasts_per_op":0.5,"target_instructions":null}"#;
+    const LINE: &str = r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,
+        "accesses_checked":10,"broadcast":"emulated","broadcasts_per_op":0.5,"target_instructions":null}"#;
 
     #[test]
     fn what_the_kernel_counted_becomes_an_element() {

@@ -30,7 +30,7 @@ use crate::print::output::{self, Destination, Kind};
 use crate::print::schema;
 use crate::runs::target::quoted;
 use stream::{Closing, Live, Recorded};
-use watch::{End, Subject};
+use watch::{End, Target};
 
 /// Largest buffer of one CPU, MiB.
 const MOST_BUFFER_MIB: u64 = 4096;
@@ -81,7 +81,7 @@ pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     };
     let (recorded, end) = record(args, &instance, &destination, about, stop)?;
     instance.remove().map_err(fail)?;
-    tell(args, &destination, &recorded, &end)?;
+    print_summary(args, &destination, &recorded, &end)?;
     if let Some(why) = recorded.failure {
         return Err(why);
     }
@@ -124,7 +124,7 @@ fn record(
     let pipe = instance.pipe().map_err(fail)?;
     let ended = pipe.ended();
     let (live, closing) = (Live::default(), OnceLock::new());
-    let subject = begin(args, instance)?;
+    let target = begin(args, instance)?;
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             // The file is kept after Ctrl-C too: its writer does not see that flag.
@@ -144,7 +144,7 @@ fn record(
                 None => Err(written.expect_err("without what was recorded there is a reason")),
             }
         });
-        let end = watch::until_end(subject, args.seconds, stop, &live, || reader.is_finished());
+        let end = watch::until_end(target, args.seconds, stop, &live, || reader.is_finished());
         let off = instance.record(false);
         let _ = closing.set(Closing {
             lost: instance.lost(),
@@ -160,7 +160,7 @@ fn record(
 }
 
 /// Selects the recorded processes, switches the instance on, and starts the command if there is one.
-fn begin(args: &RecordArgs, instance: &Instance) -> Result<Subject, Failure> {
+fn begin(args: &RecordArgs, instance: &Instance) -> Result<Target, Failure> {
     let fail = |error: Error| Failure::Input(remedy::of(&error));
     let mut follow = None;
     if everybody(args) {
@@ -183,15 +183,15 @@ fn begin(args: &RecordArgs, instance: &Instance) -> Result<Subject, Failure> {
             launch::add(follow, &tasks).map_err(|error| Failure::Input(format!("--pid {pid}: {error}")))?;
         }
         instance.record(true).map_err(fail)?;
-        return Ok(Subject::Process(pid));
+        return Ok(Target::Process(pid));
     }
     instance.record(true).map_err(fail)?;
     let Some(program) = args.command.first() else {
-        return Ok(Subject::System);
+        return Ok(Target::System);
     };
     let child = launch::launch(&args.command, follow)
         .map_err(|error| Failure::Input(format!("{program}: cannot be started: {error}")))?;
-    Ok(Subject::command(child))
+    Ok(Target::command(child))
 }
 
 /// Whether every process of the system is recorded.
@@ -221,7 +221,7 @@ fn hand_over(path: &Path) {
     }
 }
 
-fn tell(args: &RecordArgs, destination: &Destination, recorded: &Recorded, end: &End) -> Result<(), Failure> {
+fn print_summary(args: &RecordArgs, destination: &Destination, recorded: &Recorded, end: &End) -> Result<(), Failure> {
     let Recorded { metadata, summary, .. } = recorded;
     if let Some(reason) = &recorded.no_room {
         output::note(&format!(

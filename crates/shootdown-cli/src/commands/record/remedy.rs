@@ -9,10 +9,10 @@ use crate::runs::target::quoted;
 
 /// The error in one line, with the command that helps.
 pub(super) fn of(error: &Error) -> String {
-    told(error, geteuid().is_root())
+    describe(error, geteuid().is_root())
 }
 
-fn told(error: &Error, root: bool) -> String {
+fn describe(error: &Error, root: bool) -> String {
     match error {
         Error::NotMounted if Path::new("/sys/kernel/tracing").is_dir() => {
             let sudo = if root { "" } else { "sudo " };
@@ -20,7 +20,8 @@ fn told(error: &Error, root: bool) -> String {
         }
         Error::NotMounted => format!("{error}, and this kernel has none; it needs one with CONFIG_FTRACE"),
         Error::Denied(_) if root => format!(
-            "{error} although this is root: a container without CAP_SYS_ADMIN, or a locked-down kernel; record on the host itself"
+            "{error} although this is root: a container without CAP_SYS_ADMIN, \
+             or a locked-down kernel; record on the host itself"
         ),
         Error::Denied(_) => format!("{error}; run: sudo {}", this_command()),
         Error::Io(..) => error.to_string(),
@@ -42,15 +43,15 @@ mod tests {
     #[test]
     fn without_rights_the_very_command_that_has_them_is_named() {
         let denied = Error::Denied("/sys/kernel/tracing".into());
-        let told_user = told(&denied, false);
+        let for_user = describe(&denied, false);
         assert!(
-            told_user.contains("/sys/kernel/tracing: no rights to trace; run: sudo /"),
-            "{told_user}"
+            for_user.contains("/sys/kernel/tracing: no rights to trace; run: sudo /"),
+            "{for_user}"
         );
-        assert!(told(&denied, true).contains("CAP_SYS_ADMIN"));
+        assert!(describe(&denied, true).contains("CAP_SYS_ADMIN"));
         let other = Error::Io("/x".into(), io::Error::other("broken"));
-        assert_eq!(told(&other, false), "/x: broken");
-        let unmounted = told(&Error::NotMounted, false);
+        assert_eq!(describe(&other, false), "/x: broken");
+        let unmounted = describe(&Error::NotMounted, false);
         assert!(
             unmounted.contains("sudo mount -t tracefs") || unmounted.contains("CONFIG_FTRACE"),
             "{unmounted}"

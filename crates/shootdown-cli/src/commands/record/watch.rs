@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The recorded processes.
-pub(super) enum Subject {
+pub(super) enum Target {
     /// A command that we started.
     Command {
         process: u32,
@@ -34,16 +34,16 @@ pub(super) enum Subject {
     System,
 }
 
-impl Subject {
+impl Target {
     /// A command: a thread waits for it.
-    pub(super) fn command(mut child: Child) -> Subject {
+    pub(super) fn command(mut child: Child) -> Target {
         let (send, ended) = channel();
         let (process, begun) = (child.id(), Instant::now());
         thread::spawn(move || {
             let status = child.wait();
             send.send((status, begun.elapsed()))
         });
-        Subject::Command { process, ended }
+        Target::Command { process, ended }
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) enum End {
     /// The time is up.
     Time,
     /// Ctrl-C, if that is the normal end.
-    Asked,
+    Stopped,
     /// Ctrl-C, before the command or the time had ended.
     Interrupted,
     /// The reader ended: no disk space, or an error.
@@ -85,7 +85,7 @@ impl End {
             End::Command(Ok(status), _) => Some(format!("the command ended with {status}; its recording is whole")),
             End::Command(Err(error), _) => Some(format!("the command could not be waited for: {error}")),
             End::Interrupted => Some("interrupted: the recording up to here is kept, marked incomplete".into()),
-            End::Gone | End::Time | End::Asked | End::Reader => None,
+            End::Gone | End::Time | End::Stopped | End::Reader => None,
         }
     }
 }
@@ -93,7 +93,7 @@ impl End {
 /// Waits for the end. A command that is still running then continues if the time was up or the disk is full, and is
 /// terminated after Ctrl-C.
 pub(super) fn until_end(
-    subject: Subject,
+    target: Target,
     seconds: Option<f64>,
     stop: &AtomicBool,
     live: &Live,
@@ -105,10 +105,10 @@ pub(super) fn until_end(
     let end = loop {
         let elapsed = begun.elapsed();
         if stop.load(Ordering::Relaxed) {
-            break match subject {
-                Subject::Command { .. } => End::Interrupted,
+            break match target {
+                Target::Command { .. } => End::Interrupted,
                 _ if limit.is_some() => End::Interrupted,
-                _ => End::Asked,
+                _ => End::Stopped,
             };
         }
         if live.full.load(Ordering::Relaxed) || reader_ended() {
@@ -118,19 +118,19 @@ pub(super) fn until_end(
             break End::Time;
         }
         let look = limit.map_or(LOOK, |limit| LOOK.min(limit - elapsed));
-        match &subject {
-            Subject::Command { ended, .. } => match ended.recv_timeout(look) {
+        match &target {
+            Target::Command { ended, .. } => match ended.recv_timeout(look) {
                 Ok((status, took)) => break End::Command(status, took),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break End::Gone,
             },
-            Subject::Process(process) if !Path::new(&format!("/proc/{process}")).exists() => break End::Gone,
+            Target::Process(process) if !Path::new(&format!("/proc/{process}")).exists() => break End::Gone,
             _ => thread::sleep(look),
         }
         show(&counter, live, elapsed);
     };
     counter.finish_and_clear();
-    if let (End::Interrupted, Subject::Command { process, ended }) = (&end, &subject) {
+    if let (End::Interrupted, Target::Command { process, ended }) = (&end, &target) {
         // At a terminal Ctrl-C went to the command as well; otherwise it is signalled here.
         if let Some(process) = Pid::from_raw(*process as i32) {
             let _ = kill_process(process, Signal::TERM);

@@ -5,7 +5,7 @@
 mod fit;
 mod page;
 mod row;
-mod words;
+mod tables;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,10 +44,10 @@ use row::{Prediction, Row};
 const AS_RECORDED: [&str; 2] = ["ipi-trim", "ipi"];
 
 /// Where predicted and recorded differ although the engine handles requests as the kernel does.
-const DIFFERENCES: &str = "Inferred, because the recording lacks it: which flushes free table pages (forks, new programs and ends of \
-    processes are identified by a flush of everything), where a child of vfork gets its own space, the time of a missing switch \
-    out of idle, and the spaces that CPUs had loaded before the first line. The kernel's own space takes a tag there, \
-    and none here.";
+const DIFFERENCES: &str = "Inferred, because the recording lacks it: which flushes free table pages (forks, \
+    new programs and ends of processes are identified by a flush of everything), where a child of vfork gets its \
+    own space, the time of a missing switch out of idle, and the spaces that CPUs had loaded before the first line. \
+    The kernel's own space takes a tag there, and none here.";
 
 /// A recorded program under several designs, on a simulated machine. Times are virtual.
 #[derive(Serialize, JsonSchema)]
@@ -211,7 +211,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         let view = page::View {
             title: title(args, &target),
             command: &command,
-            verdict: words::verdict(&found),
+            verdict: tables::verdict(&found),
             tables: tables.clone(),
             limits: limits.clone(),
             notes: notes(&recording, !predictions.is_empty()),
@@ -223,7 +223,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         };
         page::render(&view)
     };
-    let ratios = words::ratios(&rows, &target.machine);
+    let ratios = tables::ratios(&rows, &target.machine);
     let recorded = &recording.recorded;
     let text = if args.json {
         json::pretty(&Document {
@@ -265,10 +265,10 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             text.push_str(&format!("{title}\n{}\n", drawn.draw(grid)));
         }
         text.pop();
-        let verdict = words::verdict(&found).words;
+        let verdict = tables::verdict(&found).words;
         let apart = indistinct(&rows).is_none();
-        let told = words::told(&ratios).filter(|_| apart);
-        for note in told
+        let ratios = tables::ratio_sentence(&ratios).filter(|_| apart);
+        for note in ratios
             .iter()
             .chain(&notes(&recording, !predictions.is_empty()))
             .chain([&verdict])
@@ -382,10 +382,10 @@ fn tables(
     let mut tables = vec![
         (
             "Interrupts, and CPU time lost",
-            words::costs(rows, recorded, times, lost),
+            tables::costs(rows, recorded, times, lost),
         ),
-        ("Latency and disturbance", words::tails(rows, recorded)),
-        ("CPUs that interrupts hit", words::hits(rows)),
+        ("Latency and disturbance", tables::tails(rows, recorded)),
+        ("CPUs that interrupts hit", tables::hits(rows)),
     ];
     if hits.iter().any(|(_, found)| found.total() > 0) {
         for (by, title) in victims::TABLES {
@@ -393,7 +393,7 @@ fn tables(
         }
     }
     if !predictions.is_empty() {
-        tables.push(("Predicted beside recorded", words::predictions(predictions)));
+        tables.push(("Predicted beside recorded", tables::predictions(predictions)));
     }
     tables
 }
@@ -421,8 +421,8 @@ fn notes(recording: &Recording, predicts: bool) -> Vec<String> {
     }
     if predicts && recording.metadata.one_program {
         notes.push(
-            "Only one program was recorded: the handling of requests, and switches, on CPUs that ran other programs are not in the recording. \
-             `record --system` has it."
+            "Only one program was recorded: the handling of requests, \
+             and switches, on CPUs that ran other programs are not in the recording. `record --system` has it."
                 .to_string(),
         );
     }

@@ -4,7 +4,7 @@
 
 use shootdown_sim::timeline::{MOST_EVENTS, TimelineEvent, What, shootdowns};
 
-use super::words::Verdict;
+use super::tables::Verdict;
 use crate::comparison::report;
 use crate::print::number;
 use crate::print::page::{self, escape, prose};
@@ -102,7 +102,9 @@ const SCRIPT: &str = r#"<script>
       if (event.deltaY > 0) { if (to - from >= all.end) { return; } }
       event.preventDefault(); zoom(event.deltaY > 0 ? 1.25 : 0.8, time(event.offsetX));
     }, { passive: false });
-    canvas.addEventListener('pointerdown', function (event) { held = time(event.offsetX); canvas.setPointerCapture(event.pointerId); });
+    canvas.addEventListener('pointerdown', function (event) {
+      held = time(event.offsetX); canvas.setPointerCapture(event.pointerId);
+    });
     canvas.addEventListener('pointermove', function (event) {
       if (held === null) { return; }
       var by = held - time(event.offsetX); show(from + by, to + by);
@@ -153,11 +155,12 @@ pub fn render(view: &View<'_>) -> String {
         body.push_str(&format!("<p class=\"soft\">{}</p>\n", prose(&page::capitalized(note))));
     }
     body.push_str(
-        "<h2>Timeline</h2>\n<p class=\"soft\">The wheel zooms, dragging moves, a double click shows everything; with the \
-         keyboard: + − arrows 0.</p>\n<ul class=\"legend\">\
-         <li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" class=\"ask\"/></svg>asks others to flush, and \
-         waits</li>\
-         <li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" class=\"take\"/></svg>is interrupted</li></ul>\n",
+        "<h2>Timeline</h2>\n\
+         <p class=\"soft\">The wheel zooms, dragging moves, \
+         a double click shows everything; with the keyboard: + − arrows 0.</p>\n\
+         <ul class=\"legend\"><li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" \
+         rx=\"3\" class=\"ask\"/></svg>asks others to flush, and waits</li><li><svg viewBox=\"0 0 14 14\">\
+         <rect width=\"14\" height=\"14\" rx=\"3\" class=\"take\"/></svg>is interrupted</li></ul>\n",
     );
     let drawn: Vec<Vec<Span>> = view.timelines.iter().map(|(_, events)| spans(events)).collect();
     let window = window(&view.timelines, &drawn);
@@ -244,9 +247,10 @@ fn timeline(design: &str, mut spans: Vec<Span>, (end, is_cut): (f64, bool)) -> S
         false => String::new(),
     };
     format!(
-        "<h3>{0}</h3>\n<figure><canvas class=\"lanes\" tabindex=\"0\" role=\"img\" aria-label=\"CPUs over time under {0}\">\
-         <span>{{\"end\":{1},\"lanes\":[{2}],\"spans\":[{3}]}}</span></canvas>\
-         <figcaption>Shown: <span class=\"window\">everything</span>.{cut}</figcaption></figure>\n",
+        "<h3>{0}</h3>\n\
+         <figure><canvas class=\"lanes\" tabindex=\"0\" role=\"img\" aria-label=\"CPUs over time under {0}\">\
+         <span>{{\"end\":{1},\"lanes\":[{2}],\"spans\":[{3}]}}</span></canvas><figcaption>Shown: \
+         <span class=\"window\">everything</span>.{cut}</figcaption></figure>\n",
         escape(design),
         units(end).max(20),
         lanes.join(","),

@@ -172,8 +172,8 @@ pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
         least(
             cells,
             format!(
-                "the same: at least {OF_LIMIT} of what is left of ideal when each loop waits idly for one broadcast to be \
-                 complete everywhere"
+                "the same: at least {OF_LIMIT} of what is left of ideal when \
+                 each loop waits idly for one broadcast to be complete everywhere"
             ),
             OF_LIMIT,
             |cell| cell.place.broadcast && is_flagship(cell),
@@ -332,10 +332,9 @@ pub(super) mod tests {
         let lines = below_limit(&[cell("one", 1, true, 2, 1.6), near]);
         assert_eq!(
             lines,
-            [
-                "tlb_flush2 on milan-72 at 2 threads: 0.800 of ideal; waiting idly for its broadcast would leave at most 0.800; \
-              of 20.0 µs of CPU time per loop, more than ideal's: invalidation, requester 500 ns"
-            ]
+            ["tlb_flush2 on milan-72 at 2 threads: 0.800 of ideal; \
+              waiting idly for its broadcast would leave at most 0.800; \
+              of 20.0 µs of CPU time per loop, more than ideal's: invalidation, requester 500 ns"]
         );
     }
 }

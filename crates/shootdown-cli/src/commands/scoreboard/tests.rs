@@ -32,7 +32,8 @@ fn no_cell_is_there_twice() {
     assert_eq!(
         once,
         places(
-            "--quick --on milan-72,gup-64,milan-72 --workloads tlb_flush2,tlb_shared,tlb_flush2,madvise_spin,context_switch"
+            "--quick --on milan-72,gup-64,milan-72 \
+             --workloads tlb_flush2,tlb_shared,tlb_flush2,madvise_spin,context_switch"
         )
     );
     // Nor do the models load by themselves.

@@ -173,8 +173,8 @@ fn read(bytes: &[u8], expected: &Header) -> Result<(Finished, usize), String> {
                 .map_err(|_| format!("{number}: is not the journal of a sweep; choose another output with -o"))?;
             if (&header.sweep, header.points, &header.shard) != (&expected.sweep, expected.points, &expected.shard) {
                 return Err(format!(
-                    "belongs to another sweep (`{}`, or its machine file has changed since); repeat that one, choose another \
-                     output with -o, or delete the journal to start over",
+                    "belongs to another sweep (`{}`, or its machine file has changed since); \
+                     repeat that one, choose another output with -o, or delete the journal to start over",
                     header.command
                 ));
             }
@@ -187,7 +187,8 @@ fn read(bytes: &[u8], expected: &Header) -> Result<(Finished, usize), String> {
                 None if number == lines.len() => break,
                 None => {
                     return Err(format!(
-                        "{number}: is not a finished run; delete that line to run it again, or the journal to start over"
+                        "{number}: is not a finished run; \
+                         delete that line to run it again, or the journal to start over"
                     ));
                 }
             }

@@ -191,7 +191,8 @@ impl Space {
             return Ok(());
         }
         Err(Failure::Input(format!(
-            "sweep: more than {MOST_RUNS} runs; take fewer points per range (--points), or draw some of them (--sample N)"
+            "sweep: more than {MOST_RUNS} runs; \
+             take fewer points per range (--points), or draw some of them (--sample N)"
         )))
     }
 

@@ -342,8 +342,9 @@ fn ahead(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Option
         return None;
     };
     Some(format!(
-        "{verdict} {JUDGED_DESIGN} ahead of every other design at both ends of every range (1.000 of the best or more): behind at {behind} of {}; \
-         least {ratio:.3} of the best, {workload} on {machine} at {} with {} = {}
+        "{verdict} {JUDGED_DESIGN} ahead of every other design at both ends of every range \
+         (1.000 of the best or more): behind at {behind} of {}; least {ratio:.3} of the best, \
+         {workload} on {machine} at {} with {} = {}
 ",
         ends.len(),
         number::counted(threads.parse::<u64>().unwrap_or_default(), "thread"),

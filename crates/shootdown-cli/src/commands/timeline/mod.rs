@@ -109,7 +109,8 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let Some(shootdown) = nth.checked_sub(1).and_then(|index| wanted.get(index)) else {
         return Err(Failure::Input(match wanted.len() {
             0 => format!(
-                "{} under {}: nothing was flushed on another CPU; record longer (--virtual-ms) or look at another workload",
+                "{} under {}: nothing was flushed on another CPU; \
+                 record longer (--virtual-ms) or look at another workload",
                 spec.workload, spec.design
             ),
             found => format!(

@@ -18,17 +18,27 @@ const LANE: f64 = 26.0;
 const LANE_OF_MANY: f64 = 17.0;
 /// Space above the lanes.
 const TOP: f64 = 12.0;
-const LIGHT: &str = "--edge:#5F7FA6;--lazy:#C9CED6;--flush:#A9C4E6;--choose:#7FA8D9;--post:#4C78B5;--prepare:#94A7C2;--broadcast:#7C62A9;--meanwhile:#DDE3C2;--wait:#E4ECF6;--collect:#5DA3B8;--finish:#B9CBE2;--sync:#C3B4E3;--send:#0B2E5C;--handler:#F0A35E;--invalidate:#C14B45;--out:#6E7B33;--ask:#0068B4;--answer:#008F68";
-const DARK: &str = "--edge:#7D9CC2;--lazy:#414955;--flush:#35577F;--choose:#4F7FB8;--post:#7FA8E0;--prepare:#5D6F8A;--broadcast:#A48BD1;--meanwhile:#5A6040;--wait:#243346;--collect:#7CC3D7;--finish:#3B506B;--sync:#5B4A87;--send:#E6F0FF;--handler:#B86E28;--invalidate:#E07770;--out:#A9B768;--ask:#5CAEF2;--answer:#33C79A";
+const LIGHT: &str = "\
+    --edge:#5F7FA6;--lazy:#C9CED6;--flush:#A9C4E6;--choose:#7FA8D9;--post:#4C78B5;--prepare:#94A7C2;\
+    --broadcast:#7C62A9;--meanwhile:#DDE3C2;--wait:#E4ECF6;--collect:#5DA3B8;--finish:#B9CBE2;--sync:#C3B4E3;\
+    --send:#0B2E5C;--handler:#F0A35E;--invalidate:#C14B45;--out:#6E7B33;--ask:#0068B4;--answer:#008F68";
+const DARK: &str = "\
+    --edge:#7D9CC2;--lazy:#414955;--flush:#35577F;--choose:#4F7FB8;--post:#7FA8E0;--prepare:#5D6F8A;\
+    --broadcast:#A48BD1;--meanwhile:#5A6040;--wait:#243346;--collect:#7CC3D7;--finish:#3B506B;--sync:#5B4A87;\
+    --send:#E6F0FF;--handler:#B86E28;--invalidate:#E07770;--out:#A9B768;--ask:#5CAEF2;--answer:#33C79A";
 const STYLE: &str = "\
-.lazy{fill:var(--lazy)}.flush{fill:var(--flush)}.choose{fill:var(--choose)}.post{fill:var(--post)}.prepare{fill:var(--prepare)}.broadcast{fill:var(--broadcast)}.meanwhile{fill:var(--meanwhile)}.wait{fill:var(--wait)}.collect{fill:var(--collect)}.finish{fill:var(--finish)}.sync{fill:var(--sync)}.send{fill:var(--send)}.handler{fill:var(--handler)}.invalidate{fill:var(--invalidate)}.out{fill:var(--out)}
+.lazy{fill:var(--lazy)}.flush{fill:var(--flush)}.choose{fill:var(--choose)}.post{fill:var(--post)}\
+.prepare{fill:var(--prepare)}.broadcast{fill:var(--broadcast)}.meanwhile{fill:var(--meanwhile)}.wait{fill:var(--wait)}\
+.collect{fill:var(--collect)}.finish{fill:var(--finish)}.sync{fill:var(--sync)}.send{fill:var(--send)}\
+.handler{fill:var(--handler)}.invalidate{fill:var(--invalidate)}.out{fill:var(--out)}
 /* Fills this pale are told from the page by their outline. */
 .lazy,.wait,.meanwhile{stroke:var(--edge);stroke-width:.7}
 /* On a telephone the drawing scrolls, at a size at which its labels can be read. */
 @media screen and (max-width:40rem){figure>svg{min-width:66rem}}
 td.cpus{max-width:24rem;white-space:normal}
 .rule{stroke:var(--line);stroke-width:1}.tick{stroke:var(--line);stroke-width:1;stroke-dasharray:2 4}
-.ask{stroke:var(--ask);fill:none;stroke-width:1.2}.answer{stroke:var(--answer);fill:none;stroke-width:1.2;stroke-dasharray:4 3}
+.ask{stroke:var(--ask);fill:none;stroke-width:1.2}\
+.answer{stroke:var(--answer);fill:none;stroke-width:1.2;stroke-dasharray:4 3}
 .flight{stroke:var(--ink);fill:none;stroke-width:2}.done{fill:var(--answer);stroke:var(--page);stroke-width:1}
 .askhead{fill:var(--ask)}.answerhead{fill:var(--answer)}
 svg .label{font-size:13px}svg .small{font-size:12px;fill:var(--soft)}svg .strong{font-weight:600}
@@ -65,8 +75,12 @@ pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> 
     let (shown, hidden): (Vec<&Lane>, Vec<&Lane>) = (view.lanes.iter()).partition(|lane| !text::is_hidden(lane, view));
     let body = format!(
         "<pre class=\"command\">{}</pre>\n\
-         <div class=\"verdict\">\n{sentences}</div>\n<ul class=\"legend\">{legend}</ul>\n\
-         <figure>{}<figcaption>Virtual time since the flush began, on the simulated machine: the requester, its targets in the order of their answers, CPUs that were skipped in lazy TLB mode{}. Activities in progress when the record began are drawn from there.</figcaption></figure>\n\
+         <div class=\"verdict\">\n\
+         {sentences}</div>\n\
+         <ul class=\"legend\">{legend}</ul>\n\
+         <figure>{}<figcaption>Virtual time since the flush began, on the simulated machine: \
+         the requester, its targets in the order of their answers, CPUs that were skipped in lazy TLB mode{}. \
+         Activities in progress when the record began are drawn from there.</figcaption></figure>\n\
          {}{}{}<p class=\"soft\">Shootdown {}.</p>\n",
         escape(command),
         drawing(view, &shown),
@@ -96,8 +110,11 @@ fn time_table(view: &View) -> String {
         })
         .collect();
     format!(
-        "<h2>Where the time went</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">{what}</th>{heads}</tr></thead>\n\
-         <tbody>{rows}</tbody>\n</table></div>\n"
+        "<h2>Where the time went</h2>\n\
+         <div class=\"wide\"><table>\n\
+         <thead><tr><th class=\"word\">{what}</th>{heads}</tr></thead>\n\
+         <tbody>{rows}</tbody>\n\
+         </table></div>\n"
     )
 }
 
@@ -128,7 +145,7 @@ fn answers(view: &View) -> String {
     let mut rows: Vec<(Vec<usize>, [Option<f64>; 4], String)> = Vec::new();
     for lane in told {
         let times = [lane.asked, lane.sent, lane.entered, lane.answered];
-        let words = text::told(lane, view);
+        let words = text::describe(lane, view);
         match rows.iter_mut().find(|row| row.1 == times && row.2 == words) {
             Some(row) => row.0.push(lane.cpu),
             None => rows.push((vec![lane.cpu], times, words)),
@@ -155,8 +172,12 @@ fn answers(view: &View) -> String {
         })
         .collect();
     format!(
-        "<h2>Answers</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">CPU</th>{header}<th class=\"word\">what it did</th></tr></thead>\n\
-         <tbody>{rows}</tbody>\n</table></div>\n{unasked}"
+        "<h2>Answers</h2>\n\
+         <div class=\"wide\"><table>\n\
+         <thead><tr><th class=\"word\">CPU</th>{header}<th class=\"word\">what it did</th></tr></thead>\n\
+         <tbody>{rows}</tbody>\n\
+         </table></div>\n\
+         {unasked}"
     )
 }
 
@@ -190,8 +211,10 @@ fn drawing(view: &View, lanes: &[&Lane]) -> String {
     let middle = |index: usize| top + height * (index as f64 + 0.5);
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Lanes of CPUs over time\">\n\
-         <defs><marker id=\"ask\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"askhead\" d=\"M0 0L8 4L0 8Z\"/></marker>\
-         <marker id=\"answer\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"answerhead\" d=\"M0 0L8 4L0 8Z\"/></marker></defs>\n",
+         <defs><marker id=\"ask\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" \
+         markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"askhead\" d=\"M0 0L8 4L0 8Z\"/></marker>\
+         <marker id=\"answer\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" \
+         markerHeight=\"7\" orient=\"auto\"><path class=\"answerhead\" d=\"M0 0L8 4L0 8Z\"/></marker></defs>\n",
         bottom + 34.0
     );
     for time in plot::ticks(to) {
@@ -216,7 +239,8 @@ fn drawing(view: &View, lanes: &[&Lane]) -> String {
             "label"
         };
         svg.push_str(&format!(
-            "<text class=\"{weight}\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">CPU {}</text><path class=\"rule\" d=\"M{LEFT} {y:.1}H{}\"/>\n",
+            "<text class=\"{weight}\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">CPU \
+             {}</text><path class=\"rule\" d=\"M{LEFT} {y:.1}H{}\"/>\n",
             LEFT - 10.0,
             y + 4.5,
             lane.cpu,
@@ -225,7 +249,8 @@ fn drawing(view: &View, lanes: &[&Lane]) -> String {
         for span in &lane.spans {
             let half = height * if span.kind == Kind::Lazy { 0.3 } else { 0.36 };
             svg.push_str(&format!(
-                "<rect class=\"{}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{}\" rx=\"2\"><title>CPU {}: {}, {} from {}</title></rect>\n",
+                "<rect class=\"{}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{}\" rx=\"2\"><title>CPU {}: \
+                 {}, {} from {}</title></rect>\n",
                 span.kind.name(),
                 x(span.from),
                 y - half,

@@ -38,7 +38,7 @@ fn letter(kind: Kind) -> char {
 }
 
 /// The activities of a CPU, in words.
-pub fn told(lane: &Lane, view: &View) -> String {
+pub fn describe(lane: &Lane, view: &View) -> String {
     let at = |time: f64| format!("+{}", number::time(time));
     let way = match lane.sent {
         Some(_) => "interrupted",
@@ -126,8 +126,9 @@ pub fn draw(view: &View, width: usize) -> String {
     text.push_str(&legend(view, width));
     if times {
         let about = format!(
-            "Times in {unit} since the flush began. asked: the request is posted; sent: the interrupt is sent (– when one was on its way \
-             already); taken: the interrupt is taken (– when the CPU answers while it waits itself); answer: its TLB is flushed."
+            "Times in {unit} since the flush began. asked: the request is posted; sent: \
+             the interrupt is sent (– when one was on its way already); taken: \
+             the interrupt is taken (– when the CPU answers while it waits itself); answer: its TLB is flushed."
         );
         text.push_str(&wrapped(&about, width));
     }

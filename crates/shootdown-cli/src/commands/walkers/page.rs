@@ -11,9 +11,13 @@ use crate::print::style;
 pub(super) fn render(findings: &Findings) -> String {
     let class = if findings.sound() { "verdict" } else { "verdict bad" };
     let body = format!(
-        "<p class=\"soft\">{}. {}.</p>\n<pre class=\"command\">{}</pre>\n<div class=\"{class}\"><p><strong>{}</strong></p>{}</div>\n\
-         {}<h2>Break-even</h2>\n{}<p class=\"soft\">In pins per second; differences of 0.1% and less count as none.</p>\n\
-         <h2>Numbers</h2>\n{}<p class=\"soft\">Shootdown {}.</p>\n",
+        "<p class=\"soft\">{}. {}.</p>\n\
+         <pre class=\"command\">{}</pre>\n\
+         <div class=\"{class}\"><p><strong>{}</strong></p>{}</div>\n\
+         {}<h2>Break-even</h2>\n\
+         {}<p class=\"soft\">In pins per second; differences of 0.1% and less count as none.</p>\n\
+         <h2>Numbers</h2>\n\
+         {}<p class=\"soft\">Shootdown {}.</p>\n",
         escape(&findings.title()),
         prose(&capitalized(catalog::workload("gup").map_or("", |gup| gup.description))),
         escape(&findings.command),
@@ -59,7 +63,9 @@ fn plots(findings: &Findings) -> String {
         .collect();
     let figure = |title: &str, plot: String, caption: &str| {
         format!(
-            "<h2>{title}</h2>\n<ul class=\"legend\">{legend}</ul>\n<figure>{plot}<figcaption>{caption}</figcaption></figure>\n"
+            "<h2>{title}</h2>\n\
+             <ul class=\"legend\">{legend}</ul>\n\
+             <figure>{plot}<figcaption>{caption}</figcaption></figure>\n"
         )
     };
     const FREES: &str = "table pages to be freed per second";

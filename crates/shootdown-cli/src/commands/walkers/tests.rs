@@ -37,7 +37,8 @@ fn break_evens_are_named_between_the_rates_that_enclose_them() {
     let sentences = findings().break_evens();
     assert_eq!(sentences.len(), 10);
     for expected in [
-        "walk-interrupt-all is ahead of walk-precise at first; overtaken by walk-precise between 1,000 and 10,000 frees per second",
+        "walk-interrupt-all is ahead of walk-precise at first; \
+         overtaken by walk-precise between 1,000 and 10,000 frees per second",
         "walk-sticky is ahead of walk-precise wherever they differ, from 0 frees per second on",
         "walk-sticky and walk-grace: no difference above 0.1%",
     ] {
@@ -74,7 +75,11 @@ fn json_has_a_run_for_each_design_and_rate_and_the_turns_of_each_pair() {
         pair["designs"],
         serde_json::json!(["walk-interrupt-all", "walk-precise"])
     );
-    let turn = |ahead: &str, from: u64, after: u64| serde_json::json!({"ahead": ahead, "from_frees_per_s": from, "after_frees_per_s": after});
+    let turn = |ahead: &str, from: u64, after: u64| {
+        let mut fields = serde_json::json!({"ahead": ahead, "from_frees_per_s": from});
+        fields["after_frees_per_s"] = after.into();
+        fields
+    };
     let expected = [turn("walk-interrupt-all", 0, 0), turn("walk-precise", 10_000, 1000)];
     assert_eq!(pair["turns"], serde_json::Value::from(expected.to_vec()));
     crate::print::json::assert_explained(&text);

@@ -40,8 +40,11 @@ pub(super) fn growth(comparison: &Comparison, verdict: &Verdict) -> String {
         .map(|sentence| format!("<li>{}</li>\n", escape(sentence)))
         .collect();
     format!(
-        "<h2>Growth with CPUs</h2>\n{}{}{}<ul>\n{sentences}</ul>\n<p class=\"soft\">Both axes are logarithmic: a straight line is a \
-         power of the number of CPUs, and 0 has no place. {INTERVALS}</p>\n",
+        "<h2>Growth with CPUs</h2>\n\
+         {}{}{}<ul>\n\
+         {sentences}</ul>\n\
+         <p class=\"soft\">Both axes are logarithmic: \
+         a straight line is a power of the number of CPUs, and 0 has no place. {INTERVALS}</p>\n",
         design_legend(comparison, false),
         figure(
             &format!("CPU time per {operation}, waiting included"),

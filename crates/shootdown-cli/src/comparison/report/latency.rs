@@ -115,7 +115,16 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
         }
     }
     format!(
-        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>{title}</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{distribution}</figure>\n</div>\n{caption}<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99th percentile</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
+        "<h2>Latency: {}</h2>\n\
+         {}<div class=\"pair\">\n\
+         <figure><h3>{title}</h3>{}</figure>\n\
+         <figure><h3>How many are longer, at {most} threads</h3>{distribution}</figure>\n\
+         </div>\n\
+         {caption}<details><summary>Median, 99th percentile and longest</summary>\n\
+         <div class=\"wide\"><table>\n\
+         <thead><tr><th>threads</th><th class=\"word\">design</th>\
+         <th>count</th><th>median</th><th>99th percentile</th><th>longest</th></tr></thead>\n\
+         {rows}</table></div></details>\n",
         escape(kind),
         design_legend(comparison, false),
         over_threads(comparison, (540, 280), &tail, number::time, plot::times),

@@ -18,12 +18,14 @@ pub(super) fn design_legend(comparison: &Comparison, published: bool) -> String 
 }
 
 /// The legend's entry for published points.
-pub const PUBLISHED_MARK: &str = "<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>";
+pub const PUBLISHED_MARK: &str = "<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" \
+    r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>";
 
 /// A legend's entry for a line: its colour and dashes.
 pub fn sample(tone: Tone, name: &str) -> String {
     format!(
-        "<li><svg class=\"line\" viewBox=\"0 0 28 14\"><polyline points=\"0,7 28,7\" fill=\"none\" stroke=\"{}\" stroke-width=\"4\"/></svg>{}</li>",
+        "<li><svg class=\"line\" viewBox=\"0 0 28 14\">\
+         <polyline points=\"0,7 28,7\" fill=\"none\" stroke=\"{}\" stroke-width=\"4\"/></svg>{}</li>",
         style::hex(tone.light),
         escape(name)
     )

@@ -220,7 +220,11 @@ fn control(verdict: &Verdict) -> String {
         return String::new();
     };
     format!(
-        "<h2>Control</h2>\n<p>A zero counts only if the oracle can say otherwise: the same machine without any invalidation must be caught.</p>\n<p><strong>{}</strong></p>\n{}",
+        "<h2>Control</h2>\n\
+         <p>A zero counts only if the oracle can say otherwise: \
+         the same machine without any invalidation must be caught.</p>\n\
+         <p><strong>{}</strong></p>\n\
+         {}",
         page::prose(&capitalized(line)),
         story(&verdict.control_story)
     )
@@ -232,7 +236,8 @@ fn parameters(comparison: &Comparison) -> String {
     let rows: String = parameters
         .map(|parameter| {
             format!(
-                "<tr><td class=\"word\"><code>{}</code></td><td>{}</td><td class=\"word\">{}</td><td class=\"word prose\">{}</td></tr>\n",
+                "<tr><td class=\"word\"><code>{}</code></td><td>{}</td>\
+                 <td class=\"word\">{}</td><td class=\"word prose\">{}</td></tr>\n",
                 escape(parameter.path),
                 parameter.value,
                 unit(parameter),
@@ -241,7 +246,13 @@ fn parameters(comparison: &Comparison) -> String {
         })
         .collect();
     format!(
-        "<h2>Machine model</h2>\n<details><summary>{} parameters of {}, each with its source</summary>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">parameter</th><th>value</th><th class=\"word\">unit</th><th class=\"word\">source</th></tr></thead>\n<tbody>{rows}</tbody>\n</table></div></details>\n",
+        "<h2>Machine model</h2>\n\
+         <details><summary>{} parameters of {}, each with its source</summary>\n\
+         <div class=\"wide\"><table>\n\
+         <thead><tr><th class=\"word\">parameter</th><th>value</th>\
+         <th class=\"word\">unit</th><th class=\"word\">source</th></tr></thead>\n\
+         <tbody>{rows}</tbody>\n\
+         </table></div></details>\n",
         number::count(count as u64),
         escape(&comparison.plan.target.machine.name)
     )
@@ -311,7 +322,8 @@ mod tests {
         assert_eq!(
             count("figure"),
             2 + 2 + 1 + 4 + 2 * 3,
-            "throughput, its ratio to the limit, two of interrupts, invalidation, one per design, two per kind of latency"
+            "throughput, its ratio to the limit, two of interrupts, \
+             invalidation, one per design, two per kind of latency"
         );
     }
 
@@ -319,7 +331,8 @@ mod tests {
     fn the_page_says_how_to_repeat_it_and_what_was_found() {
         let page = page();
         for expected in [
-            "shootdown compare tlb_flush2 --on milan-72 --designs ideal,ipi,broadcast,adaptive --threads 1,4,16,72 --seed 1",
+            "shootdown compare tlb_flush2 --on milan-72 \
+             --designs ideal,ipi,broadcast,adaptive --threads 1,4,16,72 --seed 1",
             "Stale translations: 0 in",
             "Control: <code>none</code> on tlb_shared caught after 17 accesses",
             "CPU 1 reads page 7 &lt;stale&gt;",

@@ -75,7 +75,9 @@ pub(super) fn limit(comparison: &Comparison) -> String {
         .iter()
         .any(|row| row.doubt.is_none() && row.of_ideal.is_some_and(|ratio| ratio > ABOVE));
     format!(
-        "<h2>Of the limit</h2>\n{}<figure>{}<figcaption>Throughput over that of <code>{}</code>, whose invalidation is perfect and free.{}</figcaption></figure>\n",
+        "<h2>Of the limit</h2>\n\
+         {}<figure>{}<figcaption>Throughput over that of <code>{}</code>, \
+         whose invalidation is perfect and free.{}</figcaption></figure>\n",
         design_legend(comparison, false),
         over_threads(comparison, (1100, 300), &lines, number::ratio, |size, lines| {
             plot::lines(size, "of the limit", lines)
@@ -134,7 +136,12 @@ pub(super) fn interrupts(comparison: &Comparison) -> String {
         )
     };
     format!(
-        "<h2>Interrupts per {operation}</h2>\n{}<div class=\"pair\">\n{}{}</div>\n<p class=\"soft\">Sent: those of shootdowns, one for each CPU that is asked. Taken: all. Several requests can share one interrupt, which makes them fewer; those of the scheduler (timers, ends of time slices, ticks) add to them where there are any.</p>\n",
+        "<h2>Interrupts per {operation}</h2>\n\
+         {}<div class=\"pair\">\n\
+         {}{}</div>\n\
+         <p class=\"soft\">Sent: those of shootdowns, one for each CPU that is asked. \
+         Taken: all. Several requests can share one interrupt, which makes them fewer; \
+         those of the scheduler (timers, ends of time slices, ticks) add to them where there are any.</p>\n",
         design_legend(comparison, false),
         panel("Sent", |row| row.ipis_per_op),
         panel("Taken", |row| row.interrupts_per_op)
@@ -152,7 +159,8 @@ pub(super) fn invalidation_lines(comparison: &Comparison) -> Vec<Line> {
 pub(super) fn invalidation(comparison: &Comparison) -> String {
     let lines = invalidation_lines(comparison);
     format!(
-        "<h2>CPU time in invalidation</h2>\n{}<figure>{}<figcaption>Of all CPU time, requesters and interrupted CPUs together.</figcaption></figure>\n",
+        "<h2>CPU time in invalidation</h2>\n\
+         {}<figure>{}<figcaption>Of all CPU time, requesters and interrupted CPUs together.</figcaption></figure>\n",
         design_legend(comparison, false),
         over_threads(
             comparison,

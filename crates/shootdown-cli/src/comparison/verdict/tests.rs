@@ -95,7 +95,9 @@ fn a_failed_run_is_shouted_with_its_reason_and_left_out_of_the_ratios() {
     let text = verdict.text();
     assert!(
         text.starts_with(
-            "FAILED RUNS: 1 of 4\n    tlb_flush2 under ipi at 4 threads, seed 1: the simulated kernel hangs:\n    CPU 0 sleeps\n"
+            "FAILED RUNS: 1 of 4\n    \
+             tlb_flush2 under ipi at 4 threads, seed 1: the simulated kernel hangs:\n    \
+             CPU 0 sleeps\n"
         ),
         "{text}"
     );

@@ -67,7 +67,8 @@ fn machine(recording: &Recording, models: &[Model]) -> String {
     let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
     match names.is_empty() {
         true => format!(
-            "machine: {}, {kernel}; no model has as many CPUs, so the fit cannot be checked (`shootdown calibrate` makes a model)",
+            "machine: {}, {kernel}; no model has as many CPUs, \
+             so the fit cannot be checked (`shootdown calibrate` makes a model)",
             number::counted(recording.cpus(), "CPU")
         ),
         false => format!(

@@ -228,8 +228,8 @@ proptest! {
     #[test]
     fn no_mutated_text_panics(
         edits in prop::collection::vec((0usize..MILAN.len(), prop::sample::select(vec![
-            "", "\n", "=", "{", "}", "[", "]", "\"", "-", "0", "9", ".", "..", "e", "nan", "inf", "#", "\u{0}", "é", "'",
-            "true", "cycles", "ns", "value", "source", "assumed",
+            "", "\n", "=", "{", "}", "[", "]", "\"", "-", "0", "9", ".", "..", "e", "nan", "inf", "#", "\u{0}", "é",
+            "'", "true", "cycles", "ns", "value", "source", "assumed",
         ]), 0usize..4), 1..6),
     ) {
         let mut text = MILAN.to_string();

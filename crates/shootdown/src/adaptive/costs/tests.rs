@@ -77,7 +77,11 @@ proptest! {
 
     /// A single sample of any size moves an estimate by less than its own size. Consistent samples bring it back.
     #[test]
-    fn estimates_follow_and_do_not_jump(old in 8_u64..1_000_000, sample in 0_u64..u64::MAX, steady in 8_u64..1_000_000) {
+    fn estimates_follow_and_do_not_jump(
+        old in 8_u64..1_000_000,
+        sample in 0_u64..u64::MAX,
+        steady in 8_u64..1_000_000,
+    ) {
         let next = ewma(old, sample);
         prop_assert!(next >= 1 && next < 2 * old);
         let mut estimate = old;
@@ -90,7 +94,12 @@ proptest! {
     /// Requests to few and to many targets determine the cost of the first target and of each further one, from any
     /// start.
     #[test]
-    fn first_and_further_targets_are_told_apart(truth in costs(), believed in costs(), few in 1_u64..4, many in 8_u64..40) {
+    fn first_and_further_targets_are_told_apart(
+        truth in costs(),
+        believed in costs(),
+        few in 1_u64..4,
+        many in 8_u64..40,
+    ) {
         let mut now = Interrupts::of(&believed);
         for targets in [few, many].repeat(3000) {
             now = now.after(targets, truth.interrupts_ns(targets));

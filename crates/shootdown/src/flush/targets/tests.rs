@@ -10,7 +10,7 @@ use crate::hooks::{Broadcast, BroadcastLimits, CpuId, Kernel, Local, Root, Tag};
 use crate::range::{Range, Stride};
 use crate::space::Space;
 use crate::space::log::{FlushLog, LOG_ENTRIES};
-use crate::testing::interleave::{self, Meddled};
+use crate::testing::interleave::{self, InterleavedWord};
 use crate::transport::request::{EncodedRequest, Request};
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ struct World;
 
 // SAFETY: one thread, no translations.
 unsafe impl Facade for World {
-    type U64 = Meddled;
+    type U64 = InterleavedWord;
     fn full_barrier() {}
     fn publish_tables() {}
     fn after_ipi() {}
@@ -121,7 +121,7 @@ fn three(design: impl Into<Design>) -> (&'static Sys, InWorld) {
         cpus: Vec::leak((0..CPUS).map(|_| PerCpu::new()).collect()),
         tags: Vec::leak(
             (0..crate::tag_words(design.machine.tag_limit))
-                .map(|_| Meddled::new(0))
+                .map(|_| InterleavedWord::new(0))
                 .collect(),
         ),
     };
@@ -337,7 +337,7 @@ fn of_two_requests_that_are_taken_together_the_first_brings_it_up_to_both() {
 /// `catch_up` with two pages in a log, the second of which is overwritten before one of its operations on words, for
 /// each operation in turn. Both pages are invalidated, or `whole` is.
 fn nothing_is_missed_that_is_overwritten_meanwhile(
-    log_of: fn(&'static Sys, InWorld) -> (&'static FlushLog<World>, &'static Meddled),
+    log_of: fn(&'static Sys, InWorld) -> (&'static FlushLog<World>, &'static InterleavedWord),
     catch_up: fn(&Sys, InWorld, [u64; 2]),
     whole: Local,
 ) {

@@ -7,7 +7,7 @@ use crate::design::{Order, Reach, Requests, Tags};
 use crate::engine::Storage;
 use crate::hooks::{Root, Way};
 use crate::tag_words;
-use crate::testing::interleave::{self, Meddled};
+use crate::testing::interleave::{self, InterleavedWord};
 use crate::testing::mock_kernel::{
     AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, STEPS, Seen, Sys, World, all_answer, handle,
     on, three,
@@ -406,7 +406,7 @@ fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
     for before in 0..MOMENTS {
         let storage = Storage {
             cpus: Vec::leak((0..3).map(|_| PerCpu::new()).collect()),
-            tags: Vec::leak((0..tag_words(4096)).map(|_| Meddled::new(0)).collect()),
+            tags: Vec::leak((0..tag_words(4096)).map(|_| InterleavedWord::new(0)).collect()),
         };
         let engine: &Engine<'static, World, 9> =
             Box::leak(Box::new(Engine::new(World, DESIGN.into(), Root(0), storage)));
@@ -444,7 +444,7 @@ fn a_cpu_that_does_not_lower_its_count_in_the_set_of_a_space_that_ends_is_report
             cpus: Vec::leak((0..3).map(|_| PerCpu::new()).collect()),
             tags: Vec::leak(
                 (0..tag_words(design.machine.tag_limit))
-                    .map(|_| Meddled::new(0))
+                    .map(|_| InterleavedWord::new(0))
                     .collect(),
             ),
         };

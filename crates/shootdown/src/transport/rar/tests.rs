@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::interleave::{self, Meddled};
+use crate::testing::interleave::{self, InterleavedWord};
 use core::cell::{Cell, RefCell};
 use std::boxed::Box;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ struct Noted;
 
 // SAFETY: one thread.
 unsafe impl Facade for Noted {
-    type U64 = Meddled;
+    type U64 = InterleavedWord;
     fn full_barrier() {
         BARRIERS.with_borrow_mut(|noted| noted.push("full"));
     }

@@ -1,23 +1,23 @@
 //! A queue, with other CPUs that push, claim and take between its operations, at every point.
 
 use super::*;
-use crate::testing::interleave::{self, Meddling};
+use crate::testing::interleave::{self, Interleaved};
 use std::vec::Vec;
 
-type Meddled = Request<Meddling>;
+type SharedRequest = Request<Interleaved>;
 
 /// Points at which another CPU intervenes.
 const MOMENTS: u32 = 10;
 
-fn queue() -> &'static Queue<Meddling> {
+fn queue() -> &'static Queue<Interleaved> {
     Box::leak(Box::new(Queue::new()))
 }
 
-fn request() -> &'static Meddled {
+fn request() -> &'static SharedRequest {
     Box::leak(Box::new(Request::sending()))
 }
 
-fn taken(queue: &Queue<Meddling>) -> Vec<*const Meddled> {
+fn taken(queue: &Queue<Interleaved>) -> Vec<*const SharedRequest> {
     let mut all = Vec::new();
     if queue.has_ready() {
         queue.take(|request| all.push(request));
@@ -26,11 +26,11 @@ fn taken(queue: &Queue<Meddling>) -> Vec<*const Meddled> {
 }
 
 /// By CPU 3.
-fn put(queue: &Queue<Meddling>, request: &Meddled) -> (u32, bool) {
+fn put(queue: &Queue<Interleaved>, request: &SharedRequest) -> (u32, bool) {
     queue.put(3, request).expect("a free slot")
 }
 
-fn is_empty(queue: &Queue<Meddling>) -> bool {
+fn is_empty(queue: &Queue<Interleaved>) -> bool {
     queue.slots.0.iter().all(|slot| slot.load(Ordering::Relaxed) == 0) && !queue.has_ready()
 }
 

@@ -1,7 +1,7 @@
 //! Roll-overs: they interrupt switches, and switches interrupt them.
 
 use super::{at_each_operation, designs};
-use crate::meddling;
+use crate::interleaving;
 use crate::play::Play;
 use crate::world::{engine, on};
 use shootdown::Tags;
@@ -78,7 +78,7 @@ fn no_cpu_runs_under_a_tag_that_a_roll_over_has_given_away() {
 fn what_is_done_under_the_lock_is_visible_to_its_next_holder() {
     for (name, design) in designs(|design| design.policy.tags == Tags::System) {
         println!("{name}");
-        meddling::begin(None, 0);
+        interleaving::begin(None, 0);
         let play = Play::new(engine(design, true), SPACES, 0);
         fill(play);
         rolls_over(play);

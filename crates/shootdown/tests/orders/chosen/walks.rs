@@ -2,7 +2,7 @@
 
 use super::{at_each_operation, designs, leaked, on_cpu_0};
 use crate::caches::{self, LINK};
-use crate::meddling;
+use crate::interleaving;
 use crate::memory::Memory;
 use crate::play::Play;
 use crate::world::{CPUS, is_busy, on};
@@ -17,7 +17,7 @@ fn walked_by(walkers: Walkers) -> impl Iterator<Item = (&'static str, Design)> {
 
 /// Starts a walk on this CPU that does not end yet.
 fn walk_begins(play: &'static Play) {
-    meddling::walk(play, 0, false);
+    interleaving::walk(play, 0, false);
 }
 
 /// CPU 0 unlinks the table of space 0 and begins a grace period. Returns it, and the version without the link.
@@ -35,7 +35,7 @@ fn unlinked(play: &Play) -> (Grace, u64) {
 
 fn freed_if_over(play: &Play, (grace, unlinked): (Grace, u64), over: GracesOver) {
     if over.proof(grace).is_some() {
-        meddling::nobody_walks((play.space(0).root().0, LINK), unlinked);
+        interleaving::assert_no_walk((play.space(0).root().0, LINK), unlinked);
     }
 }
 
@@ -66,7 +66,7 @@ fn a_walk_of_a_cpu_that_was_off_is_waited_for() {
                     asked.get().expect("it has come in"),
                     over.get().expect("just now"),
                 );
-                meddling::end_walks();
+                interleaving::end_walks();
             },
         );
     }
@@ -93,7 +93,7 @@ fn a_walk_after_a_tick_does_not_find_what_was_unlinked_before() {
                 on(2, || play.engine.tick());
                 let over = on(0, || play.engine.graces_over());
                 freed_if_over(play, asked.get().expect("it has come in"), over);
-                meddling::end_walks();
+                interleaving::end_walks();
             },
         );
     }
@@ -126,7 +126,7 @@ fn periods_are_never_asked_for_again() {
                 let asked = unlinked(play);
                 on(1, || play.engine.tick());
                 freed_if_over(play, asked, on(0, || play.engine.graces_over()));
-                meddling::end_walks();
+                interleaving::end_walks();
             },
         );
     }
@@ -197,7 +197,7 @@ fn a_published_walk_is_waited_for_while_the_mode_changes_back() {
         |play| on(2, || walk_begins(play)),
         |play| {
             on(0, || play.free_tables_now(0));
-            meddling::end_walks();
+            interleaving::end_walks();
         },
     );
 }
@@ -222,7 +222,7 @@ fn a_cpu_that_comes_online_while_walks_go_over_walks_as_others_do() {
             },
             |play| {
                 on(2, || play.free_tables_now(0));
-                meddling::end_walks();
+                interleaving::end_walks();
             },
         );
     }
@@ -235,7 +235,7 @@ fn a_walk_under_way_is_waited_for_wherever_it_is_found() {
     for (name, design) in designs(|design| design.policy.reach != shootdown::Reach::None) {
         for walkers in [Sticky, Precise, PreciseExchange, InterruptAll, GracePeriod] {
             println!("{name}, {walkers:?}");
-            meddling::begin(None, 0);
+            interleaving::begin(None, 0);
             let play = Play::new(
                 crate::world::engine(
                     Policy {
@@ -249,7 +249,7 @@ fn a_walk_under_way_is_waited_for_wherever_it_is_found() {
             );
             on(2, || walk_begins(play));
             on_cpu_0(play, |play| play.free_tables_in_two_steps(0));
-            meddling::end_walks();
+            interleaving::end_walks();
         }
     }
 }

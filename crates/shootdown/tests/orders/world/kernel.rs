@@ -28,7 +28,7 @@ impl From<bool> for Broadcasts {
 }
 
 /// The kernel's hooks. Each asserts what must have preceded it.
-pub struct Minding {
+pub struct TrackingKernel {
     pub broadcasts: Broadcasts,
     pub now: Cell<u64>,
     /// CPUs with broadcasts issued and not synchronised; and the CPUs that those of each reach, one bit each.
@@ -42,9 +42,9 @@ pub struct Minding {
     pub touched: RefCell<Memory>,
 }
 
-impl Minding {
+impl TrackingKernel {
     pub fn new(broadcasts: Broadcasts) -> Self {
-        Minding {
+        TrackingKernel {
             broadcasts,
             now: Cell::new(0),
             under_way: Cell::new(0),
@@ -109,10 +109,10 @@ impl Minding {
 }
 
 // SAFETY: each test uses its kernel from one thread.
-unsafe impl Sync for Minding {}
+unsafe impl Sync for TrackingKernel {}
 
 // SAFETY: one thread, which selects the CPU; the caches of the test are the subject of its checks.
-unsafe impl Kernel<1> for &Minding {
+unsafe impl Kernel<1> for &TrackingKernel {
     const PREEMPTIBLE: bool = true;
     type Facade = Strict;
     fn cpu(&self) -> usize {
@@ -213,10 +213,13 @@ unsafe impl Kernel<1> for &Minding {
     fn now_ns(&self) -> u64 {
         self.now.get()
     }
-    fn secondary(&self, root: Root, told: Secondary) -> u64 {
-        assert!(!owed(|owed| owed.tables_full), "a device is told after a full barrier");
+    fn secondary(&self, root: Root, invalidation: Secondary) -> u64 {
+        assert!(
+            !owed(|owed| owed.tables_full),
+            "a device is notified after a full barrier"
+        );
         self.count(Did::Told);
-        caches::with(|caches| caches.secondary(root, told))
+        caches::with(|caches| caches.secondary(root, invalidation))
     }
     fn secondary_sync(&self, ticket: u64) {
         self.count(Did::Await);

@@ -149,7 +149,8 @@ fn the_hash_follows_everything_that_results_depend_on() {
 #[test]
 fn axes_of_designs_are_swept_and_recorded() {
     let space = space(
-        "tlb_flush2 --designs ideal,ipi --threads 2 --set design.ceiling=1..256:log:3 --set design.wait=spin,preemptible",
+        "tlb_flush2 --designs ideal,ipi --threads 2 \
+         --set design.ceiling=1..256:log:3 --set design.wait=spin,preemptible",
     );
     assert_eq!(space.points.len(), 3 * 2 * 2);
     let cells = |point: &Point| ["design.ceiling", "design.wait"].map(|path| space.cell(point, path));
@@ -174,7 +175,8 @@ fn axes_of_designs_are_swept_and_recorded() {
 #[test]
 fn an_axis_that_another_is_varied_beside_is_as_the_design_has_it() {
     let space = space(
-        "tlb_flush2 --designs ipi --threads 2 --one-at-a-time --set design.ceiling=1,64 --set design.wait=spin,preemptible",
+        "tlb_flush2 --designs ipi --threads 2 \
+         --one-at-a-time --set design.ceiling=1,64 --set design.wait=spin,preemptible",
     );
     assert_eq!(space.points.len(), 5);
     assert_eq!(space.cell(&space.points[0], "design.ceiling"), Value::Null);

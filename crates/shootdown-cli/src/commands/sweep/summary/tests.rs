@@ -50,8 +50,8 @@ fn the_tables_say_who_wins_where() {
     ] {
         assert!(squeezed.iter().any(|line| line == expected), "{expected}\n{text}");
     }
-    let verdict = "MISSED adaptive ahead of every other design at both ends of every range (1.000 of the best or more): behind at 1 of 4; \
-                   least 0.900 of the best, w on m at 2 threads with costs.a = 9";
+    let verdict = "MISSED adaptive ahead of every other design at both ends of every range (1.000 of \
+                   the best or more): behind at 1 of 4; least 0.900 of the best, w on m at 2 threads with costs.a = 9";
     assert!(text.lines().any(|line| line == verdict), "{text}");
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::hooks::Event;
 use crate::testing::mock_kernel::{EVENTS, MASKED};
-use crate::transport::request::Ask;
+use crate::transport::request::DecodedRequest;
 
 /// A waiter may be preempted, and another thread may send a request.
 const TAKE_TURNS: Policy = Policy {
@@ -22,10 +22,10 @@ fn a_descriptor_that_is_waited_for_is_not_used_by_the_next_requester_on_the_same
             return all_answer(engine);
         }
         // The waiting thread is preempted by one that flushes as well.
-        let asked = own.ask();
+        let asked = own.decode();
         ON_WAIT.set(Some(Box::new(move |_| {
             assert!(!own.is_complete());
-            assert_eq!(own.ask(), asked, "nobody has answered yet");
+            assert_eq!(own.decode(), asked, "nobody has answered yet");
             all_answer(engine);
         })));
         let _done = engine.flush(space, Range::page(0x2000));
@@ -68,8 +68,8 @@ fn what_comes_in_while_a_descriptor_is_filled_leaves_nothing_of_its_own_there() 
         let mut first = true;
         flush(engine, space, move |_| {
             if core::mem::take(&mut first) {
-                let (Ask::Space { range, .. }, ..) = own.ask() else {
-                    panic!("{:?}", own.ask());
+                let (DecodedRequest::Space { range, .. }, ..) = own.decode() else {
+                    panic!("{:?}", own.decode());
                 };
                 assert_eq!(range, Range::page(0x1000), "it came in before operation {operation}");
             }

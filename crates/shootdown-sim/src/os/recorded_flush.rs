@@ -8,7 +8,7 @@ use shootdown::Range;
 impl<const W: usize> System<W> {
     /// A system call of the running thread that withdraws the page at `va`, and flushes `range`, which contains it.
     /// Without the address-space lock: the recorded thread had already waited for it.
-    pub fn flush_as_asked(&self, process: &Process<W>, va: u64, range: Range) {
+    pub fn flush_as_recorded(&self, process: &Process<W>, va: u64, range: Range) {
         let outer = category::enter(Category::Kernel);
         let entered = self.enter_kernel(process, 0, self.costs.syscall);
         let (frames, _) = self.clear(process, va & !(PAGE - 1), 1);

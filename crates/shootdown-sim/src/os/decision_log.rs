@@ -32,7 +32,7 @@ pub struct Requests {
 
 /// The log of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Diary {
+pub struct DecisionLog {
     /// Requests by method: local, interrupts, broadcast.
     pub requests: [Requests; 3],
     /// Promotions, demotions, measurements, threshold moves, in order; of each kind the first 2000.
@@ -45,7 +45,7 @@ pub struct Diary {
     going: Vec<Way>,
 }
 
-impl Diary {
+impl DecisionLog {
     /// The methods, in the order of [`requests`](Self::requests), with their names.
     pub const WAYS: [(Way, &'static str); 3] = [
         (Way::Local, "local"),
@@ -55,9 +55,9 @@ impl Diary {
 
     /// An empty log, for a machine of `cpus` CPUs.
     pub(crate) fn new(cpus: usize) -> Self {
-        Diary {
+        DecisionLog {
             going: vec![Way::Local; cpus],
-            ..Diary::default()
+            ..DecisionLog::default()
         }
     }
 
@@ -125,17 +125,20 @@ mod tests {
 
     #[test]
     fn measurements_do_not_crowd_out_decisions() {
-        let mut diary = Diary::new(1);
+        let mut decision_log = DecisionLog::new(1);
         let measured = Event::Measured {
             way: Way::Broadcast,
             targets: 1,
             expected_ns: 1,
             took_ns: 1,
         };
-        (0..2 * MOST_NOTES as u64).for_each(|at_ns| diary.note(at_ns, measured));
-        diary.note(9, Event::Promoted);
-        assert_eq!((diary.notes.len(), diary.decisions_dropped), (MOST_NOTES + 1, 0));
-        assert_eq!(diary.notes.last().map(|note| note.event), Some(Event::Promoted));
+        (0..2 * MOST_NOTES as u64).for_each(|at_ns| decision_log.note(at_ns, measured));
+        decision_log.note(9, Event::Promoted);
+        assert_eq!(
+            (decision_log.notes.len(), decision_log.decisions_dropped),
+            (MOST_NOTES + 1, 0)
+        );
+        assert_eq!(decision_log.notes.last().map(|note| note.event), Some(Event::Promoted));
         let moved = Event::ThresholdMoved {
             from: 1,
             to: 2,
@@ -143,21 +146,24 @@ mod tests {
             interrupts_ns: 500,
             broadcast_ns: 700,
         };
-        (0..2 + MOST_NOTES as u64).for_each(|at_ns| diary.note(at_ns, moved));
-        assert_eq!((diary.notes.len(), diary.decisions_dropped), (2 * MOST_NOTES + 1, 2));
+        (0..2 + MOST_NOTES as u64).for_each(|at_ns| decision_log.note(at_ns, moved));
+        assert_eq!(
+            (decision_log.notes.len(), decision_log.decisions_dropped),
+            (2 * MOST_NOTES + 1, 2)
+        );
     }
 
     #[test]
     fn a_flush_that_also_interrupts_is_not_counted_as_a_broadcast() {
-        let mut diary = Diary::new(2);
-        diary.goes(1, Way::Broadcast);
-        diary.goes(1, Way::Interrupts);
-        diary.goes(1, Way::Broadcast);
-        diary.took(1, 100.0);
-        diary.took(1, 300.0);
-        assert_eq!(diary.requests.each_ref().map(|r| r.count), [1, 1, 0]);
-        assert_eq!(diary.requests[1].mean_ns(), 100.0);
-        assert_eq!(diary.requests[0].quantile_ns(0.5), 300.0);
-        assert_eq!(diary.requests[2].quantile_ns(0.5), 0.0);
+        let mut decision_log = DecisionLog::new(2);
+        decision_log.goes(1, Way::Broadcast);
+        decision_log.goes(1, Way::Interrupts);
+        decision_log.goes(1, Way::Broadcast);
+        decision_log.took(1, 100.0);
+        decision_log.took(1, 300.0);
+        assert_eq!(decision_log.requests.each_ref().map(|r| r.count), [1, 1, 0]);
+        assert_eq!(decision_log.requests[1].mean_ns(), 100.0);
+        assert_eq!(decision_log.requests[0].quantile_ns(0.5), 300.0);
+        assert_eq!(decision_log.requests[2].quantile_ns(0.5), 0.0);
     }
 }

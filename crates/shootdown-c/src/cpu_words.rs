@@ -1,7 +1,7 @@
 //! The number of CPUs that the library is built for.
 
-/// Words of a set of CPUs: machines of up to 64 times as many CPUs. The variable SHOOTDOWN_CPU_WORDS of the build, or
-/// 1.
+/// Number of 64-bit words in a set of CPUs: the library supports up to 64 times as many CPUs. Set at build time by the
+/// variable SHOOTDOWN_CPU_WORDS; 1 by default.
 pub const SHOOTDOWN_CPU_WORDS: usize = match option_env!("SHOOTDOWN_CPU_WORDS") {
     Some(text) => number(text.as_bytes()),
     None => 1,

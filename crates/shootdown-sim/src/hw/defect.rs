@@ -1,12 +1,12 @@
 //! Machines and oracles with injected defects, which tests must notice. Only test builds enable the feature `faults`;
-//! otherwise [`Hw::wrong`](super::Hw::wrong) is `false` at compile time.
+//! otherwise [`Hw::has`](super::Hw::has) is `false` at compile time.
 
 use super::Hw;
 
 /// One defect: a machine that is too strong hides bugs, one that is too weak reports bugs that do not exist, and a
 /// blind oracle finds none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wrong {
+pub enum Defect {
     /// INVLPG drops the page from every tag.
     InvlpgReachesAllTags,
     /// INVLPG drops the page from every CPU.
@@ -50,42 +50,42 @@ pub enum Wrong {
 }
 
 #[cfg(feature = "faults")]
-impl Wrong {
+impl Defect {
     /// All of them.
     #[cfg(feature = "faults")]
-    pub const ALL: &'static [Wrong] = &[
-        Wrong::InvlpgReachesAllTags,
-        Wrong::InvlpgReachesAllCpus,
-        Wrong::InvlpgSparesGlobal,
-        Wrong::InvlpgSparesLinks,
-        Wrong::TceIgnored,
-        Wrong::TagFlushTakesGlobal,
-        Wrong::LoadFlushes,
-        Wrong::BroadcastAtIssue,
-        Wrong::BroadcastOnlyAtSync,
-        Wrong::SyncOfAnybody,
-        Wrong::SyncForgetsAway,
-        Wrong::SyncByIssueOnly,
-        Wrong::AwayStaysStale,
-        Wrong::ClockDecides,
-        Wrong::NoSpeculationWhenLazy,
-        Wrong::OracleIgnoresLinks,
-        Wrong::OracleIgnoresUse,
-        Wrong::OracleForgetsTolerated,
-        Wrong::OracleBindsAtOnce,
-        Wrong::OracleIgnoresFrees,
+    pub const ALL: &'static [Defect] = &[
+        Defect::InvlpgReachesAllTags,
+        Defect::InvlpgReachesAllCpus,
+        Defect::InvlpgSparesGlobal,
+        Defect::InvlpgSparesLinks,
+        Defect::TceIgnored,
+        Defect::TagFlushTakesGlobal,
+        Defect::LoadFlushes,
+        Defect::BroadcastAtIssue,
+        Defect::BroadcastOnlyAtSync,
+        Defect::SyncOfAnybody,
+        Defect::SyncForgetsAway,
+        Defect::SyncByIssueOnly,
+        Defect::AwayStaysStale,
+        Defect::ClockDecides,
+        Defect::NoSpeculationWhenLazy,
+        Defect::OracleIgnoresLinks,
+        Defect::OracleIgnoresUse,
+        Defect::OracleForgetsTolerated,
+        Defect::OracleBindsAtOnce,
+        Defect::OracleIgnoresFrees,
     ];
 }
 
 impl Hw {
     /// Whether the machine has this defect.
     #[inline(always)]
-    pub(super) fn wrong(&self, how: Wrong) -> bool {
+    pub(super) fn has(&self, defect: Defect) -> bool {
         #[cfg(feature = "faults")]
-        return self.config.wrong == Some(how);
+        return self.config.defect == Some(defect);
         #[cfg(not(feature = "faults"))]
         {
-            let _ = how;
+            let _ = defect;
             false
         }
     }

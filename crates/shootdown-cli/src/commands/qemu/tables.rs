@@ -9,7 +9,7 @@ use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid, Tables};
 
 /// The text.
-pub(super) struct Said {
+pub(super) struct Report {
     /// The runs and their target.
     pub head: String,
     /// The numbers.
@@ -20,7 +20,7 @@ pub(super) struct Said {
     pub verdict: Vec<String>,
 }
 
-impl Said {
+impl Report {
     /// For a terminal.
     pub fn text(&self) -> String {
         let lines: String = self
@@ -34,7 +34,7 @@ impl Said {
 }
 
 /// All of it.
-pub(super) fn say(plan: &Plan, emulator: Version, rows: &[Row], control: Option<&Row>) -> Said {
+pub(super) fn report(plan: &Plan, emulator: Version, rows: &[Row], control: Option<&Row>) -> Report {
     let grid = if plan.workload == TORTURE {
         torture(rows)
     } else {
@@ -45,7 +45,7 @@ pub(super) fn say(plan: &Plan, emulator: Version, rows: &[Row], control: Option<
         Clock::Translated => "tcg, a host thread for each CPU".to_owned(),
         Clock::Hardware => "kvm".to_owned(),
     };
-    Said {
+    Report {
         head: format!(
             "{} on the bare-metal kernel, {} in QEMU {} ({how}), seed {}",
             plan.workload,
@@ -63,9 +63,9 @@ fn notes(plan: &Plan, rows: &[Row]) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(plan.machine.clock, Clock::Counted { .. }) && plan.workload != TORTURE {
         notes.push(
-            "instructions: of all CPUs for an operation, of the requester for a flush, of a target for an interrupt; longest \
-             stretches without preemption and without interrupts, of their own CPU. Rates are by the guest's clock: emulated \
-             CPUs take turns, so they are no machine's"
+            "instructions: of all CPUs for an operation, of the requester for a flush, of a target for an interrupt; \
+             longest stretches without preemption and without interrupts, of their own CPU. \
+             Rates are by the guest's clock: emulated CPUs take turns, so they are no machine's"
                 .to_owned(),
         );
     }

@@ -6,7 +6,7 @@ use shootdown::{Departure, Design, Free, Machine, Policy, Tags, Walkers};
 
 /// A design to explore.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject {
+pub struct Configuration {
     /// Its name.
     pub name: &'static str,
     /// The design, made to promote and demote at once.
@@ -17,16 +17,16 @@ pub struct Subject {
     pub memory: Architecture,
 }
 
-impl Subject {
+impl Configuration {
     /// The same on a machine with that memory model.
     #[must_use]
     pub fn on(self, memory: Architecture) -> Self {
-        Subject { memory, ..self }
+        Configuration { memory, ..self }
     }
 }
 
 /// The engine's presets; `adaptive` on a machine without broadcast as well, and two designs on machines without tags.
-pub fn subjects() -> impl Iterator<Item = Subject> {
+pub fn configurations() -> impl Iterator<Item = Configuration> {
     let presets = Design::PRESETS.iter().map(|&(name, design, _)| (name, design, true));
     presets
         .chain([
@@ -39,7 +39,7 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
                 Tags::Hybrid { .. } | Tags::HybridByCost { .. } => Tags::Hybrid { promote_at: 2 },
                 tags => tags,
             };
-            Subject {
+            Configuration {
                 name,
                 // Every space has a tag shared by all CPUs, as in Arm kernels.
                 memory: match tags {
@@ -60,29 +60,29 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
 
 /// A race under a design. If the race has no lockless walks, neither has the kernel. The race may set when CPUs leave
 /// the sets of spaces, and whether frames wait for ticks.
-pub fn under(race: &Scenario, subject: Subject) -> Scenario {
+pub fn under(race: &Scenario, configuration: Configuration) -> Scenario {
     let walkers = match race.design.policy.walkers {
         Walkers::None => Walkers::None,
-        _ => subject.design.policy.walkers,
+        _ => configuration.design.policy.walkers,
     };
     let departure = match race.design.policy.departure {
-        Departure::AtSwitch => subject.design.policy.departure,
+        Departure::AtSwitch => configuration.design.policy.departure,
         its => its,
     };
     let free = match race.design.policy.free {
         Free::Deferred => Free::Deferred,
-        _ => subject.design.policy.free,
+        _ => configuration.design.policy.free,
     };
     Scenario {
         design: Policy {
             walkers,
             departure,
             free,
-            ..subject.design.policy
+            ..configuration.design.policy
         }
-        .on(subject.design.machine),
-        broadcasts: subject.broadcasts,
-        memory: subject.memory,
+        .on(configuration.design.machine),
+        broadcasts: configuration.broadcasts,
+        memory: configuration.memory,
         ..*race
     }
 }

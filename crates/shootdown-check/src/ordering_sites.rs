@@ -7,7 +7,7 @@ use std::panic::Location;
 
 /// The kind of order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Asked {
+pub enum Order {
     /// A load with acquire; relaxed if left out.
     Acquire,
     /// A store with release; relaxed if left out.
@@ -28,7 +28,7 @@ pub struct Site {
     /// Column, from 1.
     pub column: u32,
     /// The kind of order.
-    pub asked: Asked,
+    pub order: Order,
 }
 
 thread_local! {
@@ -44,7 +44,7 @@ pub fn leave_out(site: Option<Site>) {
 }
 
 /// Every order that was requested on this host thread while `what` ran.
-pub fn asked_in(what: impl FnOnce()) -> BTreeSet<Site> {
+pub fn requested_in(what: impl FnOnce()) -> BTreeSet<Site> {
     SEEN.set(Some(BTreeSet::new()));
     WATCHED.set(true);
     what();
@@ -54,16 +54,16 @@ pub fn asked_in(what: impl FnOnce()) -> BTreeSet<Site> {
 
 /// Whether the order at `location` is to be carried out.
 #[inline]
-pub(crate) fn is_kept(location: &'static Location<'static>, asked: Asked) -> bool {
-    !WATCHED.get() || is_kept_slowly(location, asked)
+pub(crate) fn is_kept(location: &'static Location<'static>, order: Order) -> bool {
+    !WATCHED.get() || is_kept_slowly(location, order)
 }
 
-fn is_kept_slowly(location: &'static Location<'static>, asked: Asked) -> bool {
+fn is_kept_slowly(location: &'static Location<'static>, order: Order) -> bool {
     let site = Site {
         file: location.file(),
         line: location.line(),
         column: location.column(),
-        asked,
+        order,
     };
     SEEN.with_borrow_mut(|seen| seen.as_mut().is_some_and(|seen| seen.insert(site)));
     LEFT_OUT.get() != Some(site)

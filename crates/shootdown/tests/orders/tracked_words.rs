@@ -2,7 +2,7 @@
 //! A load may return an older value if its CPU need not know the newer ones.
 
 use crate::clocks::{self, Passed};
-use crate::meddling::{moment, reads_late};
+use crate::interleaving::{interleaving_point, reads_late};
 use crate::work::on_word;
 use crate::world::{CPUS, full, here, wrote};
 use shootdown::Word;
@@ -25,7 +25,7 @@ struct Written {
 
 /// A word that records its writes.
 #[derive(Default)]
-pub struct Minded {
+pub struct TrackedWord {
     latest: Cell<Written>,
     /// Older values, the oldest first.
     before: RefCell<Vec<Written>>,
@@ -34,11 +34,11 @@ pub struct Minded {
 }
 
 // SAFETY: each test uses its words from one thread.
-unsafe impl Sync for Minded {}
+unsafe impl Sync for TrackedWord {}
 // SAFETY: as above.
-unsafe impl Send for Minded {}
+unsafe impl Send for TrackedWord {}
 
-impl Minded {
+impl TrackedWord {
     /// The value that a load returns: the latest, or an older one while the CPU may have missed all later ones and has
     /// read none of them.
     fn find(&self) -> Written {
@@ -80,7 +80,7 @@ impl Minded {
     }
 
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
-        moment();
+        interleaving_point();
         on_word(true, true);
         let old = self.latest.get();
         match change(old.value) {
@@ -103,9 +103,9 @@ impl Minded {
 }
 
 // SAFETY: one thread.
-unsafe impl Word for Minded {
+unsafe impl Word for TrackedWord {
     fn new(value: u64) -> Self {
-        let word = Minded::default();
+        let word = TrackedWord::default();
         word.latest.set(Written {
             value,
             ..Written::default()
@@ -113,14 +113,14 @@ unsafe impl Word for Minded {
         word
     }
     fn load(&self, order: Ordering) -> u64 {
-        moment();
+        interleaving_point();
         on_word(true, false);
         let found = self.find();
         found.passed.load(order);
         found.value
     }
     fn store(&self, value: u64, order: Ordering) {
-        moment();
+        interleaving_point();
         on_word(false, true);
         let time = clocks::tick();
         self.write(value, time, Passed::store(order));

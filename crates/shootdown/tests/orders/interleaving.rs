@@ -4,7 +4,7 @@
 
 use crate::caches::{self, LINK, Name};
 use crate::play::{Play, Random};
-use crate::world::{self, CPUS, Minding, deliver, here, on, on_without_interrupts};
+use crate::world::{self, CPUS, TrackingKernel, deliver, here, on, on_without_interrupts};
 use shootdown::{LOG_ENTRIES, Requests, Tags, Walk, Walkers};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -23,7 +23,7 @@ struct UnderWay {
     version: u64,
     nmi: bool,
     /// Not dropped with its thread, whose other state is already gone by then.
-    walk: ManuallyDrop<Walk<'static, 'static, &'static Minding, 1>>,
+    walk: ManuallyDrop<Walk<'static, 'static, &'static TrackingKernel, 1>>,
 }
 
 std::thread_local! {
@@ -118,12 +118,12 @@ pub fn gives_up() {
 }
 
 /// Whether an interrupting action is running.
-pub fn meddles() -> bool {
+pub fn interleaves() -> bool {
     BUSY.get()
 }
 
 /// A point at which another CPU may run.
-pub fn moment() {
+pub fn interleaving_point() {
     if BUSY.get() || chosen() {
         return;
     }
@@ -132,7 +132,7 @@ pub fn moment() {
     };
     if random.one_in(RARE.get()) {
         BUSY.set(true);
-        meddle(play, random);
+        interleave(play, random);
         BUSY.set(false);
     }
 }
@@ -147,7 +147,7 @@ pub fn reads_late() -> bool {
     LATE.with_borrow(|late| late.as_ref().map_or_else(at_random, by_choice))
 }
 
-fn meddle(play: &'static Play, random: &Random) {
+fn interleave(play: &'static Play, random: &Random) {
     let cpu = random.below(CPUS as u64) as usize;
     let space = play.some_space(random);
     // With frequent interleaving, most actions are flushes.
@@ -265,7 +265,7 @@ pub fn end_walks() {
 }
 
 /// A table is freed (C3): asserts that no walk read the link to it.
-pub fn nobody_walks(link: Name, unlinked: u64) {
+pub fn assert_no_walk(link: Name, unlinked: u64) {
     WALKS.with_borrow(|walks| {
         for walk in walks.iter().filter(|walk| walk.link == link) {
             assert!(

@@ -147,7 +147,7 @@ fn place<'a>(row: &'a Row, machine: &'a Model) -> Place<'a> {
 }
 
 /// Ratios in a sentence.
-pub fn told(points: &[Point]) -> Option<String> {
+pub fn ratio_sentence(points: &[Point]) -> Option<String> {
     let over = &points.first()?.over;
     let each: Vec<String> = points
         .iter()
