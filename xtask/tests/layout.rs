@@ -10,9 +10,9 @@ const LINES: usize = 500;
 /// Folders of sources, in the workspace and beside it.
 const FOLDERS: [&str; 6] = ["crates", "docs", "examples", "fuzz", "kernel", "xtask"];
 
-/// Crates, and folders in them, whose files import each other in cycles. In each a few types (the engine and its CPUs'
-/// state; the simulated machine's core and its CPUs) hold everything else, and everything else uses them.
-const WITH_CIRCLES: [(&str, &str); 2] = [("crates/shootdown", ""), ("crates/shootdown-sim", "machine")];
+/// Crates, and folders in them, whose files import each other in cycles: the engine and its CPUs' state hold everything
+/// else, and everything else uses them.
+const WITH_CIRCLES: [(&str, &str); 1] = [("crates/shootdown", "")];
 
 /// Folders and files of the program, bottom up: each names only those before it.
 const LAYERS: [&str; 9] = [

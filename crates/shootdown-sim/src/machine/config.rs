@@ -8,6 +8,9 @@ pub const MAX_CPUS: usize = 1 << 13;
 /// Ticks of internal virtual time in one cycle.
 pub const TICKS_PER_CYCLE: u64 = 16;
 
+/// A time that never comes.
+pub(crate) const NEVER: u64 = u64::MAX;
+
 /// Distances between CPUs. Every vector has one entry for each CPU; the numbers are only compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {

@@ -5,26 +5,8 @@
 //! are answered within the cluster before the line leaves it. Loads of different lines overlap.
 
 use super::cpu::{Cpu, Miss};
-use super::lines::{Line, LineHasher, distance_of};
+use super::lines::{Batch, Line, distance_of};
 use super::record::Core;
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
-
-/// Requests of one cluster that are served consecutively.
-#[derive(Debug, Clone, Copy)]
-struct Batch {
-    /// Place of the CPU with the first request.
-    place: u64,
-    /// When the first is served, ticks.
-    start: u64,
-    /// When the last is complete, ticks.
-    end: u64,
-}
-
-/// The waiting batches of each busy line, in the order of service. Looked up, never iterated.
-#[derive(Default)]
-pub(crate) struct Queues(RefCell<HashMap<u32, Vec<Batch>, BuildHasherDefault<LineHasher>>>);
 
 /// Bits of a place for the core, and again for the cluster.
 const PLACE_BITS: usize = 16;

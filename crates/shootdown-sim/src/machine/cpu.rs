@@ -4,15 +4,12 @@
 //! coroutine, and no borrow is ever held across a switch.
 
 use super::arena::ArenaStack;
-use super::config::Topology;
-use super::memory::Buffered;
+use super::config::{NEVER, Topology};
+use super::store_buffer::Buffered;
 use corosensei::{Coroutine, Yielder};
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-
-/// A time that never comes.
-pub(crate) const NEVER: u64 = u64::MAX;
 
 /// Time categories for accounting.
 pub const CATEGORIES: usize = 16;

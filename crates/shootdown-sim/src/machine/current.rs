@@ -4,12 +4,11 @@
 //! a due, unmasked interrupt is taken.
 
 use super::account::Statistics;
-use super::config::TICKS_PER_CYCLE;
-use super::cpu::{Cpu, NEVER};
+use super::config::{NEVER, TICKS_PER_CYCLE};
+use super::cpu::Cpu;
 use super::lines::LineId;
-use super::memory::Target;
 use super::record::Core;
-use super::word::SimWord;
+use super::store_buffer::Target;
 use rand_xoshiro::rand_core::Rng;
 use std::cell::Cell;
 
@@ -209,12 +208,6 @@ pub fn send_message(targets: impl IntoIterator<Item = usize>, mut arrives: impl 
     });
 }
 
-/// The hardware of `cpu` adds to `word` at `at` (cycles), without cost: the next reader pays for the line. From a call
-/// of [`at`] at that time.
-pub fn add_by_hardware(cpu: usize, word: &SimWord, change: u64, at: u64) {
-    core().add_by_hardware(cpu, word.raw(), change, at * TICKS_PER_CYCLE);
-}
-
 /// Raises an interrupt that arrives at `cpu` at `at` (cycles), without a sender's cost: a timer or a device.
 pub fn raise(cpu: usize, at: u64) {
     core().raise(cpu, at * TICKS_PER_CYCLE, NEVER);
@@ -267,7 +260,7 @@ pub fn stop_requested() -> bool {
 
 /// Removes the deadline: the run continues until the progress callback ends it.
 pub fn never_stop() {
-    core().deadline.set(super::cpu::NEVER);
+    core().deadline.set(NEVER);
 }
 
 /// Sets the category (below 16) of this CPU's time from here on; returns the old one.

@@ -3,21 +3,10 @@
 //! Owns when a CPU leaves the guest and how long it may spin before it does. The hypervisor owns what happens outside
 //! the guest. Without a hypervisor no exit is ever due.
 
-use super::cpu::{Cpu, NEVER, SLOW_RECORDING, State};
+use super::config::NEVER;
+use super::cpu::{Cpu, SLOW_RECORDING, State};
+use super::hypervisor::Hypervisor;
 use super::record::Core;
-
-/// Callbacks of the machine into a hypervisor. Each is called on the CPU, with interrupts masked, and returns when the
-/// CPU enters again. It may let time pass, and sleep. No exit happens within one.
-pub trait Hypervisor {
-    /// The CPU was asked to leave ([`request_exit`](super::request_exit)).
-    fn exits(&self);
-
-    /// How many cycles a waiting CPU may spin from here on before it leaves; none: without limit.
-    fn spin_window(&self) -> Option<u64>;
-
-    /// The CPU has spun for its window: a pause-loop exit.
-    fn spins(&self);
-}
 
 impl Cpu {
     /// When this CPU leaves the guest.

@@ -4,7 +4,8 @@
 //! Independent of the handlers' work.
 
 use super::activity::{What, note};
-use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RECORDING, State};
+use super::config::NEVER;
+use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::Core;
 
 impl Core {

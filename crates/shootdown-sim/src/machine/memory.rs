@@ -1,55 +1,17 @@
 //! Memory operations: loads, stores through a store buffer (x86-TSO), read-modify-writes and barriers.
 //!
-//! Owns the store buffers and the queue of their drains. A buffered store is visible to its own CPU at once and to
-//! others from its drain time on; stores of one CPU drain in order. Charges go through `lines`.
+//! Owns when a store enters the store buffer and when it drains. A buffered store is visible to its own CPU at once and to
+//! others from its drain time on; stores of one CPU drain in order. Charges go through `line_access`.
 
 use super::activity::{waited_for_line, writes_to};
-use super::config::StoreBuffer;
-use super::cpu::{Cpu, Miss, NEVER, SLOW_BUFFERED, SLOW_HOST};
+use super::config::{NEVER, StoreBuffer};
+use super::cpu::{Cpu, Miss, SLOW_BUFFERED, SLOW_HOST};
 use super::lines::{WAITED, tag};
 use super::record::Core;
+use super::store_buffer::{Buffered, Target};
 use rand_xoshiro::rand_core::Rng;
-use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// The destination of a buffered store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// A word in the arena, which stays mapped for the machine's lifetime.
-    Word(*const AtomicU64),
-    /// A number that the store hook interprets.
-    Other(u64),
-}
-
-/// A store that other CPUs do not see yet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Buffered {
-    target: Target,
-    value: u64,
-    line: u32,
-    /// Arrival time of its line, ticks.
-    gained: u64,
-    /// When it becomes visible, ticks.
-    drain: u64,
-}
-
-/// The CPUs with buffered stores, by the drain time of their oldest.
-pub(crate) struct Drains {
-    heads: RefCell<BinaryHeap<Reverse<(u64, u16)>>>,
-    /// Drain time of the first, `NEVER` when no store is buffered.
-    pub next: Cell<u64>,
-}
-
-impl Default for Drains {
-    fn default() -> Self {
-        Drains {
-            heads: RefCell::default(),
-            next: Cell::new(NEVER),
-        }
-    }
-}
 
 impl Core {
     /// A load of the word at `address`.

@@ -4,6 +4,9 @@
 //! translation: TLBs, page tables and kernels are built on the functions of this module, which act on the machine that
 //! runs on the calling thread.
 //!
+//! `record` puts the state together: CPUs (`cpu`), lines (`lines`), store buffers, parked tasks, the order of turns
+//! (`tree`). The other files are operations on it, and none of those files names them.
+//!
 //! Virtual time is kept in ticks of 1/16 cycle; the interface speaks of cycles.
 
 mod account;
@@ -14,13 +17,17 @@ mod contention;
 mod cpu;
 mod current;
 mod exits;
+mod hypervisor;
 mod interrupt;
+mod line_access;
 mod lines;
 mod memory;
+mod parked;
 mod prefetch;
 mod record;
 mod report;
 mod sched;
+mod store_buffer;
 mod tasks;
 mod tree;
 mod wait;
@@ -31,12 +38,13 @@ pub use arena::{LINE, Shared};
 pub use config::{Config, CoreCosts, Distance, MAX_CPUS, StoreBuffer, TICKS_PER_CYCLE, Topology};
 pub use cpu::CATEGORIES;
 pub use current::*;
-pub use exits::Hypervisor;
+pub use hypervisor::Hypervisor;
 pub use lines::LineId;
-pub use word::{SimWord, SimWorld};
+pub use word::{SimWord, SimWorld, add_by_hardware};
 
 use arena::Region;
-use cpu::{NEVER, SLOW_HOST, State, Task};
+use config::NEVER;
+use cpu::{SLOW_HOST, State, Task};
 use current::Installed;
 use lines::Lines;
 use record::Core;

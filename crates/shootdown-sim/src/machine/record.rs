@@ -2,12 +2,12 @@
 
 use super::StoreBuffer;
 use super::arena::Mapping;
-use super::config::{Config, TickCosts, ticks};
-use super::cpu::{Cpu, Load, NEVER, SLOW_HOST, SLOW_RANDOM, State, TAGS};
-use super::exits::Hypervisor;
+use super::config::{Config, NEVER, TickCosts, ticks};
+use super::cpu::{Cpu, Load, SLOW_HOST, SLOW_RANDOM, State, TAGS};
+use super::hypervisor::Hypervisor;
 use super::lines::Lines;
-use super::memory::Drains;
-use super::tasks::Tasks;
+use super::parked::Tasks;
+use super::store_buffer::Drains;
 use super::tree::Tree;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;

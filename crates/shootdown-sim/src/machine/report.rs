@@ -1,7 +1,7 @@
 //! The report of a failed run: each CPU that is not done, its activity and what it waits for.
 
-use super::config::TICKS_PER_CYCLE;
-use super::cpu::{Cpu, NEVER, State};
+use super::config::{NEVER, TICKS_PER_CYCLE};
+use super::cpu::{Cpu, State};
 use super::record::Core;
 use std::fmt::Write;
 

@@ -3,7 +3,8 @@
 //! The invariant that makes results exact: a CPU touches shared state at time T only when no other CPU, buffered store
 //! or timer is due before T (minus the slack).
 
-use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RECORDING, State};
+use super::config::NEVER;
+use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::{Core, Timer};
 use super::{Outcome, Progress};
 use corosensei::CoroutineResult;

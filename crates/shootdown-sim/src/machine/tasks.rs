@@ -1,47 +1,14 @@
-//! Several tasks on one CPU: parked tasks, task switches, and the points at which a switch may happen.
+//! Several tasks on one CPU: task switches, and the points at which a switch may happen.
 //!
-//! Owns the parked tasks and which one each CPU runs. A scheduler, built on these functions, decides when to switch. A
+//! Owns how a parked task takes the place of a running one. A scheduler, built on these functions, decides when to switch. A
 //! machine without added tasks pays one test at each point. A switch happens only where the task's stack holds no frame
 //! of the machine that remembers its CPU: at the end of a split charge, between two evaluations of a condition, and
 //! where interrupts are unmasked. So a task may continue on any CPU.
 
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State, Task};
+use super::parked::Parked;
 use super::record::Core;
 use super::{Machine, current};
-use corosensei::Yielder;
-use std::cell::{Cell, OnceCell, RefCell};
-
-/// A task that no CPU runs.
-struct Parked {
-    task: Option<Task>,
-    yielder: *const Yielder<(), ()>,
-    category: u8,
-    daemon: bool,
-    /// When it was parked, ticks: it does not continue before.
-    at: u64,
-}
-
-impl Parked {
-    const NOTHING: Parked = Parked {
-        task: None,
-        yielder: std::ptr::null(),
-        category: 0,
-        daemon: false,
-        at: 0,
-    };
-}
-
-/// The tasks of a machine, by number: first those that CPUs started with, by CPU number, then the added ones.
-#[derive(Default)]
-pub(crate) struct Tasks {
-    parked: RefCell<Vec<Parked>>,
-    /// The task of each CPU.
-    running: RefCell<Vec<usize>>,
-    /// The task that replaces the one that has just given up its turn.
-    next: Cell<usize>,
-    /// Callback of a scheduler at a point where the running task may be switched.
-    at_point: OnceCell<Box<dyn Fn()>>,
-}
 
 impl Machine {
     /// Adds a task that no CPU runs yet; the run waits for it to say [`end_task`](current::end_task). Returns its

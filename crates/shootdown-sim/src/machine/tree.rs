@@ -3,7 +3,7 @@
 //! A key is a time with the CPU's number, mixed by the seed, in the low bits. So the same seed breaks ties the same
 //! way, and another seed differently. Independent of the CPUs' activities.
 
-use super::cpu::NEVER;
+use super::config::NEVER;
 use std::cell::Cell;
 
 /// Bits of a key for the CPU number.

@@ -3,7 +3,8 @@
 //! A waiting CPU blocks on the lines its condition read; a sleeping one on its wakes. Both are woken by interrupts. A
 //! change between the evaluation and the blocking is noticed by comparing line versions, so no wake-up is lost.
 
-use super::cpu::{Cpu, Miss, NEVER, SLOW_HOST, SLOW_RECORDING, State};
+use super::config::NEVER;
+use super::cpu::{Cpu, Miss, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::Core;
 
 impl Core {

@@ -3,6 +3,7 @@
 //! On a CPU of a running machine every operation is charged; anywhere else it is a plain memory operation.
 
 use super::Barrier;
+use super::config::TICKS_PER_CYCLE;
 use super::current::{core, try_core};
 use shootdown::facade::{Facade, Word};
 use std::sync::atomic::{
@@ -146,6 +147,12 @@ unsafe impl Facade for SimWorld {
     fn wait_until(condition: impl FnMut() -> bool) {
         core().wait_until(condition);
     }
+}
+
+/// The hardware of `cpu` adds to `word` at `at` (cycles), without cost: the next reader pays for the line. From a call
+/// of [`at`](super::at) at that time.
+pub fn add_by_hardware(cpu: usize, word: &SimWord, change: u64, at: u64) {
+    core().add_by_hardware(cpu, word.raw(), change, at * TICKS_PER_CYCLE);
 }
 
 /// Additional effect of a barrier on this machine, beyond x86's.
