@@ -2,10 +2,10 @@
 //! and clock, and counts. A kernel without counts writes `shootdown_cpu::hooks!` in place of most of this: see
 //! `examples/minimal-x86_64`.
 
-use crate::arch::{controller, interrupts, invalidate, traps};
+use crate::arch::{controller, interrupts, traps};
 use crate::cpu::{self, Cpu, MOST_CPUS, add, cpu};
 use crate::facade::Bare;
-use crate::{measure, serial, time};
+use crate::{invalidate, measure, serial, time};
 use core::sync::atomic::Ordering;
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Policy, Root, Stuck, Tag};
 use shootdown_cpu::{FlushByIpi, Processor};

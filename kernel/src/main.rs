@@ -24,10 +24,12 @@ extern crate shootdown_patched as shootdown;
 
 mod arch;
 mod backing;
+mod counters;
 mod cpu;
 mod facade;
 mod frames;
 mod hooks;
+mod invalidate;
 mod jitter;
 mod linux;
 mod lock;
@@ -35,6 +37,7 @@ mod measure;
 mod memory;
 mod options;
 mod paging;
+mod probe;
 mod reclaim;
 mod region;
 mod serial;
@@ -122,8 +125,8 @@ pub fn first_cpu(told: &boot::Told) -> ! {
     smp::start_others();
     paging::finish_kernel_root();
     smp::on_all(cpu::all().len(), |cpu| {
-        arch::invalidate::here(cpu, Local::All);
-        arch::invalidate::sync();
+        invalidate::here(cpu, Local::All);
+        invalidate::sync();
     });
     run(&options)
 }

@@ -1,6 +1,6 @@
 //! Output, line by line, and exit from the emulator.
 
-use crate::arch::console::{self, Line};
+use crate::arch::console;
 use crate::arch::interrupts;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,15 @@ pub enum Status {
     Violation = 0x12,
     /// 39: the command line asks for something that does not exist.
     Usage = 0x13,
+}
+
+/// The kinds of output, each for a serial port if there are two.
+#[derive(Clone, Copy)]
+pub enum Line {
+    /// The kernel's output.
+    First,
+    /// The output of programs, and the reports about them.
+    Second,
 }
 
 /// Polls by a printing CPU while another prints. Far longer than a line takes (a PAUSE is 10 to 140 cycles), and

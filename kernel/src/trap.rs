@@ -1,8 +1,9 @@
 //! Handlers of interrupts and page faults, on every instruction set.
 
+use crate::arch::interrupts;
 use crate::arch::traps::Frame;
-use crate::arch::{interrupts, probe};
 use crate::cpu::{Cpu, add, cpu};
+use crate::probe;
 use crate::region::Access;
 use crate::time::Own;
 

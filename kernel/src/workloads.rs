@@ -284,7 +284,8 @@ fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals
     println!(
         "{{\"workload\":\"{}\",\"target\":\"{}\",\"design\":\"{}\",\"threads\":{},\"seed\":{},\"ops\":{},\
          \"ops_per_s\":{:.1},\"ipis_per_op\":{:.4},\"interrupts_per_op\":{:.4},\"stale\":{},\"accesses_checked\":{},\
-         \"cpus\":{},\"icount\":{},\"broadcast\":\"{}\",\"broadcasts_per_op\":{:.4},\"emulation_interrupts_per_op\":{:.4},\
+         \"cpus\":{},\"icount\":{},\"broadcast\":\"{}\",\"broadcasts_per_op\":{:.4},\
+         \"emulation_interrupts_per_op\":{:.4},\
          \"faults_per_op\":{:.4},\"flushes_per_op\":{:.4},\"instructions_per_op\":{},\"requester_instructions\":{},\
          \"target_instructions\":{},\"preemption_off_instructions\":{},\"preemption_off_machine\":{},\
          \"interrupts_off_instructions\":{},\"interrupts_off_machine\":{},\"promoted\":{},\"demoted\":{}}}",

@@ -92,16 +92,7 @@ pub fn run(end: Instant) -> Result<(), String> {
 }
 
 fn all(emulator: &Emulator) -> Vec<Case> {
-    let case = |name: String, command_line: String| Case {
-        name,
-        emulator: emulator.clone(),
-        cpus: 4,
-        shift: 0,
-        at_once: false,
-        command_line,
-        faults: false,
-        expected: Expected::Success,
-    };
+    let case = |name, command_line| Case::new(name, emulator, command_line);
     let mut cases = vec![Case {
         cpus: 64,
         ..case("boot, 64 CPUs, an NMI each".into(), "workload=hello".into())
@@ -138,12 +129,7 @@ fn all(emulator: &Emulator) -> Vec<Case> {
             ..case(format!("twice: {command_line}"), command_line.to_owned())
         });
     }
-    let caught = |name: String, command_line: String| Case {
-        shift: 4,
-        faults: true,
-        expected: Expected::Caught,
-        ..case(name, command_line)
-    };
+    let caught = |name, command_line| case(name, command_line).caught();
     cases.push(caught("control: none".into(), "workload=torture design=none".into()));
     for (fault, design) in visible_faults() {
         let command_line = format!("workload=torture design={design} fault={fault} steps=4000");
@@ -174,6 +160,30 @@ impl cases::Case for Case {
 }
 
 impl Case {
+    /// Four CPUs, instructions counted, no known bug; it must end with success.
+    pub fn new(name: String, emulator: &Emulator, command_line: String) -> Case {
+        Case {
+            name,
+            emulator: emulator.clone(),
+            cpus: 4,
+            shift: 0,
+            at_once: false,
+            command_line,
+            faults: false,
+            expected: Expected::Success,
+        }
+    }
+
+    /// The same on the kernel with known bugs; the oracle must catch the selected one.
+    pub fn caught(self) -> Case {
+        Case {
+            shift: 4,
+            faults: true,
+            expected: Expected::Caught,
+            ..self
+        }
+    }
+
     fn once(&self, image: &Path, command_line: &str) -> Result<Run, String> {
         let machine = Machine {
             cpus: self.cpus,

@@ -120,16 +120,7 @@ fn print_table(arch: Arch) {
 }
 
 fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
-    let case = |name: String, command_line: String| Case {
-        name,
-        emulator: emulator.clone(),
-        cpus: 4,
-        shift: 0,
-        at_once: false,
-        command_line,
-        faults: false,
-        expected: Expected::Success,
-    };
+    let case = |name, command_line| Case::new(name, emulator, command_line);
     let mut cases = boots(arch, emulator, &case);
     let steps = STEPS[usize::from(whole)];
     let mut torture = |design: &str, seed: u8, cpus: usize| {
@@ -173,12 +164,7 @@ fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
             format!("workload=torture design={design} jitter=1000 steps={steps}"),
         )
     });
-    let caught = |name: String, command_line: String| Case {
-        shift: 4,
-        faults: true,
-        expected: Expected::Caught,
-        ..case(name, command_line)
-    };
+    let caught = |name, command_line| case(name, command_line).caught();
     cases.push(caught("control: none".into(), "workload=torture design=none".into()));
     for known in shootdown_known_bugs::ALL {
         if let Ok(design) = shows(arch, known) {

@@ -15,6 +15,31 @@ const MOST: usize = 2 << 20;
 #[derive(Clone, Copy)]
 pub struct Tree(Fdt<'static>);
 
+/// The loader's information.
+pub struct Told {
+    /// The command line.
+    pub line: &'static str,
+    /// End of the memory into which the kernel was loaded; the kernel's own data are all above its image there.
+    pub memory_end: u64,
+    /// The hardware of the board.
+    pub tree: Tree,
+    /// The number of the running CPU in the tree.
+    pub running: u64,
+}
+
+impl Told {
+    /// What the tree says.
+    pub fn read(tree: Tree, running: u64) -> Told {
+        let archive = tree.keep_archive();
+        Told {
+            line: tree.command_line(),
+            memory_end: tree.end_of_memory(memory::image_end()).min(archive),
+            tree,
+            running,
+        }
+    }
+}
+
 /// First byte and length.
 pub type Stretch = (u64, u64);
 

@@ -10,10 +10,9 @@
 //! | `features` | the processor's features; broadcasts, and whether they are emulated |
 //! | `format` | entries of page tables |
 //! | `interrupts` | the interrupt mask, sleeping |
-//! | `invalidate` | local invalidations and root loads: `shootdown-cpu` executes them, they are counted here |
+//! | `invalidate` | local invalidations, executed by `shootdown-cpu`; names of the instructions, for their counts |
 //! | `layout` | the layout of the address space |
-//! | `probe` | accesses that may fail |
-//! | `tally` | how often each instruction was executed |
+//! | `probe` | accesses that may fail, and where they do |
 //! | `timer` | the counter, and the one-shot timer |
 //! | `traps` | entry points; numbers of interrupts |
 //! | `user` | entering and leaving user code; its registers |
@@ -37,3 +36,7 @@ pub use riscv64::*;
 mod device_tree;
 #[cfg(not(target_arch = "x86_64"))]
 mod generic_calls;
+#[cfg(not(target_arch = "x86_64"))]
+mod generic_features;
+#[cfg(not(target_arch = "x86_64"))]
+mod generic_interrupts;

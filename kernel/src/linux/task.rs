@@ -5,7 +5,7 @@
 //! kernel they run until they yield. A CPU without a task keeps the last space loaded, in lazy TLB mode.
 
 use super::process::Process;
-use super::{futex, inside};
+use super::{futex, inside, stacks};
 use crate::arch::traps::Frame;
 use crate::arch::user::{self, Fpu};
 use crate::arch::{controller, interrupts, timer, traps};
@@ -138,7 +138,7 @@ impl Task {
             ends: Cell::new(false),
             timed_out: AtomicBool::new(false),
             stack,
-            pointer: Cell::new(user::first_stack(stack, frame)),
+            pointer: Cell::new(stacks::first(stack, frame)),
             thread_pointer: Cell::new(thread_pointer),
             fpu: UnsafeCell::new(fpu),
             on_cpu: AtomicBool::new(false),
@@ -218,7 +218,7 @@ fn step_aside(after: After) {
         .pointer
         .as_ptr();
     // SAFETY: the loop's stack, left when it switched to the task. Interrupts are off.
-    unsafe { user::switch(old, here.pointer.get()) };
+    unsafe { stacks::switch(old, here.pointer.get()) };
     // Possibly on another CPU.
     if were_on {
         interrupts::enable();
@@ -291,7 +291,7 @@ fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
     here.ticked.set(false);
     timer::arm(TICK);
     // SAFETY: the task's stack was left or prepared, and `on_cpu` has excluded other CPUs. Interrupts are off.
-    unsafe { user::switch(here.pointer.as_ptr(), pointer) };
+    unsafe { stacks::switch(here.pointer.as_ptr(), pointer) };
     // The process may end with the task; its root stays loaded here, in lazy TLB mode, until the engine unloads it.
     cpu.space.set(None);
     // SAFETY: the task has left its stack.

@@ -2,8 +2,8 @@
 
 use super::errno::{EFAULT, Errno};
 use super::inside;
-use crate::arch::probe;
 use crate::memory::USER_END;
+use crate::probe;
 use alloc::vec::Vec;
 
 /// Whether they are user addresses; from here on this CPU touches user memory.

@@ -2,9 +2,9 @@
 
 use super::{AddressSpace, zeroes};
 use crate::arch::format::{self, Entry};
-use crate::arch::invalidate;
 use crate::cpu::cpu;
 use crate::frames::{self, FrameList};
+use crate::invalidate;
 use crate::memory::{Frame, PAGE};
 use crate::paging;
 use crate::region::{Access, Region};

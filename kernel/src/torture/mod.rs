@@ -12,7 +12,7 @@ mod process;
 mod traffic;
 
 use crate::arch::features;
-use crate::arch::tally::Tally;
+use crate::counters::Counters;
 use crate::engine;
 use crate::options::Options;
 use crate::serial::{self, Status};
@@ -88,7 +88,8 @@ pub fn run(options: &Options) -> ! {
     let done = unsafe { &*ARENA.load(Ordering::Acquire) };
     println!(
         "{{\"workload\":\"torture\",\"target\":\"{}\",\"design\":\"{}\",\"threads\":{threads},\"seed\":{},\
-         \"steps\":{},\"stale\":0,\"accesses_checked\":{},\"interrupts\":{},\"emulation_interrupts\":{},\"broadcast\":\"{}\",\
+         \"steps\":{},\"stale\":0,\"accesses_checked\":{},\"interrupts\":{},\"emulation_interrupts\":{},\
+         \"broadcast\":\"{}\",\
          \"ticks\":{},\"pcid\":{},\"instructions\":{},\"done\":{}}}",
         options.target(),
         options.design_name,
@@ -100,7 +101,7 @@ pub fn run(options: &Options) -> ! {
         crate::workloads::broadcast_in_words(),
         time::ticks(),
         features::has_tags(),
-        Tally,
+        Counters,
         done,
     );
     serial::exit(Status::Success)

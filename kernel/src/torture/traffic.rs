@@ -3,13 +3,13 @@
 use super::oracle::State;
 use super::process::{self, KERNEL, LARGE, PAGES, Process, TABLES};
 use crate::arch::format::Entry;
-use crate::arch::{interrupts, invalidate, probe};
+use crate::arch::interrupts;
 use crate::cpu::Cpu;
 use crate::engine;
 use crate::frames::FrameList;
 use crate::lock::Mutex;
 use crate::memory::Frame;
-use crate::time;
+use crate::{invalidate, probe, time};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

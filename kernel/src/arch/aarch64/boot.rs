@@ -7,23 +7,16 @@
 use super::psci;
 use crate::arch::device_tree::Tree;
 use crate::cpu::{Cpu, controller_id};
-use crate::memory::{self, KERNEL_BASE};
+use crate::memory::KERNEL_BASE;
 use crate::serial;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
+use shootdown_cpu::Controller;
+
+pub use crate::arch::device_tree::Told;
 
 /// Address of QEMU's device tree for an ELF kernel: the beginning of memory.
 const TREE: u64 = 0x4000_0000;
-
-/// The loader's information.
-pub struct Told {
-    /// The command line.
-    pub line: &'static str,
-    /// End of the memory into which the kernel was loaded; the kernel's own data are all above its image there.
-    pub memory_end: u64,
-    /// The hardware of the board.
-    pub tree: Tree,
-}
 
 /// The stack of the CPU that is starting.
 static STACK: AtomicU64 = AtomicU64::new(0);
@@ -162,12 +155,7 @@ extern "C" fn first(tree: u64) -> ! {
     };
     psci::set_up(tree);
     leave_identity();
-    let archive = tree.keep_archive();
-    crate::first_cpu(&Told {
-        line: tree.command_line(),
-        memory_end: tree.end_of_memory(memory::image_end()).min(archive),
-        tree,
-    })
+    crate::first_cpu(&Told::read(tree, Controller.this_cpu()))
 }
 
 extern "C" fn other(id: usize) -> ! {

@@ -2,18 +2,9 @@
 
 use super::{interrupts, psci};
 use crate::memory;
-use crate::serial::Status;
+use crate::serial::{Line, Status};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
-
-/// The kinds of output. The board has one port for both.
-#[derive(Clone, Copy)]
-pub enum Line {
-    /// The kernel's output.
-    First,
-    /// The output of programs, and the reports about them.
-    Second,
-}
 
 /// Its address on QEMU's virt board, for output before the device tree is read.
 const PL011: u64 = 0x0900_0000;
@@ -26,7 +17,7 @@ static ENDS: AtomicBool = AtomicBool::new(false);
 /// The loader has set it up.
 pub fn set_up() {}
 
-/// Writes to a port.
+/// Writes to the port, which is the same for both kinds of output.
 pub fn write(_line: Line, bytes: &[u8]) {
     for &byte in bytes {
         // SAFETY: registers of the PL011, mapped as a device; no other code uses it.

@@ -48,7 +48,7 @@ pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
     write(distributor + CONTROL, BY_AFFINITY_GROUP_1);
     REDISTRIBUTORS[0].store(first, Ordering::Relaxed);
     REDISTRIBUTORS[1].store(first + length, Ordering::Relaxed);
-    told.tree.cpus(Controller.this_cpu())
+    told.tree.cpus(told.running)
 }
 
 /// The redistributor of this CPU, by its affinity.

@@ -1,8 +1,10 @@
 //! The processor's features, read once.
 
-use shootdown::{Design, Errata, Machine, Root};
+use shootdown::Root;
 use shootdown_cpu::Processor;
 use spin::Once;
+
+pub use crate::arch::generic_features::*;
 
 /// The features that are used.
 #[derive(Debug, Clone, Copy)]
@@ -18,29 +20,6 @@ static FEATURES: Once<Features> = Once::new();
 pub fn get() -> &'static Features {
     FEATURES.call_once(|| Features {
         processor: Processor::discover(Root(super::boot::root())),
-    })
-}
-
-/// Whether spaces have tags.
-pub fn has_tags() -> bool {
-    get().processor.tag_limit() > 1
-}
-
-/// How the engine's broadcasts are carried out, and whether that is emulated: by the processor, not emulated.
-pub fn broadcasts(_emulate: bool, _engine_broadcasts: bool) -> (Processor, bool) {
-    (get().processor, false)
-}
-
-/// `design` on this machine, with its workarounds in addition to the design's.
-pub fn on_this_machine(design: Design) -> Design {
-    let (machine, tried) = (get().processor.machine(), design.machine.errata);
-    design.policy.on(Machine {
-        errata: Errata {
-            never_broadcast: machine.errata.never_broadcast || tried.never_broadcast,
-            interrupt_too: machine.errata.interrupt_too || tried.interrupt_too,
-            repeat: machine.errata.repeat || tried.repeat,
-        },
-        ..machine
     })
 }
 
@@ -61,10 +40,4 @@ pub fn tags_in_words() -> &'static str {
     } else {
         "ASIDs of 8 bits"
     }
-}
-
-/// Enables the used features on this CPU.
-pub fn enable() {
-    // SAFETY: none is needed.
-    unsafe { get().processor.enable() };
 }

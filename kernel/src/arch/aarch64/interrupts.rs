@@ -2,6 +2,7 @@
 
 use core::arch::asm;
 
+pub use crate::arch::generic_interrupts::{are_enabled, without_interrupts};
 pub use shootdown_cpu::relax as pause;
 
 /// Takes interrupts.
@@ -16,21 +17,6 @@ pub fn enable() {
 pub fn disable() {
     // SAFETY: masking is always allowed.
     unsafe { asm!("msr daifset, #2", options(nostack, preserves_flags)) };
-}
-
-/// Whether interrupts are on.
-#[inline]
-pub fn are_enabled() -> bool {
-    !shootdown_cpu::interrupts_are_off()
-}
-
-/// Runs `body` with interrupts masked.
-#[inline]
-pub fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
-    let saved = shootdown_cpu::interrupts_off();
-    let result = body();
-    shootdown_cpu::interrupts_restore(saved);
-    result
 }
 
 /// Sleeps until an interrupt. Interrupts are off on entry and on return. A pending interrupt ends WFI although it is

@@ -13,7 +13,6 @@ pub mod invalidate;
 pub mod layout;
 pub mod probe;
 mod psci;
-pub mod tally;
 pub mod timer;
 pub mod traps;
 pub mod user;

@@ -44,6 +44,11 @@ const INTERRUPT: u64 = 1;
 const UNEXPECTED: u64 = 2;
 
 impl Frame {
+    /// Address of the instruction that was interrupted, or that faulted.
+    pub fn pc_mut(&mut self) -> &mut u64 {
+        &mut self.pc
+    }
+
     /// Whether interrupts were on.
     pub fn interrupts_were_on(&self) -> bool {
         self.spsr & MASKED == 0

@@ -1,9 +1,12 @@
 //! Transitions between user code and the kernel: user code's registers, the state of the floating-point unit, and the
 //! switch between kernel stacks. User code enters through `traps.rs`.
 
-use super::traps::Frame;
 use core::arch::{asm, global_asm};
 
+/// Words that `linux_switch` saves on a stack.
+pub const SAVED: usize = 12;
+/// The one of them that is the return address.
+pub const RETURN: usize = 11;
 /// The ELF machine number of programs that run here.
 pub const ELF_MACHINE: u16 = elf::abi::EM_AARCH64;
 
@@ -84,8 +87,6 @@ fpu_load:
 );
 
 unsafe extern "C" {
-    fn linux_switch(old: *mut u64, new: u64);
-    fn trap_return();
     fn fpu_save(state: *mut u128);
     fn fpu_load(state: *const u128);
 }
@@ -124,30 +125,6 @@ impl Fpu {
         // SAFETY: the size matches the loads.
         unsafe { fpu_load(self.0.as_ptr()) };
     }
-}
-
-/// Switches to the stack `new`, and stores the present one in `old`.
-///
-/// # Safety
-/// `new` was left by this function or made by [`first_stack`], and no other CPU continues on it. Interrupts are off.
-pub unsafe fn switch(old: *mut u64, new: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { linux_switch(old, new) };
-}
-
-/// Prepares the kernel stack that ends at `top` so that a switch to it enters user code with `frame`.
-pub fn first_stack(top: u64, frame: Frame) -> u64 {
-    let place = top - size_of::<Frame>() as u64;
-    let words = place - 12 * 8;
-    let mut registers = [0_u64; 12];
-    // X30: the return address.
-    registers[11] = trap_return as *const () as u64;
-    // SAFETY: an unused stack, larger than this by far, and aligned.
-    unsafe {
-        (place as *mut Frame).write(frame);
-        (words as *mut [u64; 12]).write(registers);
-    }
-    words
 }
 
 pub use crate::arch::generic_calls::call_number;

@@ -6,23 +6,13 @@
 
 use crate::arch::device_tree::Tree;
 use crate::cpu::{Cpu, controller_id};
-use crate::memory::{self, Frame, KERNEL_BASE};
+use crate::memory::{Frame, KERNEL_BASE};
 use crate::serial;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown_cpu::sbi;
 
-/// The loader's information.
-pub struct Told {
-    /// The command line.
-    pub line: &'static str,
-    /// End of the memory into which the kernel was loaded; the kernel's own data are all above its image there.
-    pub memory_end: u64,
-    /// The hardware of the board.
-    pub tree: Tree,
-    /// The running hart.
-    pub hart: u64,
-}
+pub use crate::arch::device_tree::Told;
 
 /// Entry of the root for the GiB at which memory begins.
 const IDENTITY: usize = 2;
@@ -110,13 +100,7 @@ extern "C" fn first(hart: u64, tree: u64) -> ! {
         ));
         serial::exit(serial::Status::Failure)
     };
-    let archive = tree.keep_archive();
-    crate::first_cpu(&Told {
-        line: tree.command_line(),
-        memory_end: tree.end_of_memory(memory::image_end()).min(archive),
-        tree,
-        hart,
-    })
+    crate::first_cpu(&Told::read(tree, hart))
 }
 
 extern "C" fn other(_hart: u64, id: usize) -> ! {

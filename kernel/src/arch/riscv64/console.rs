@@ -2,18 +2,9 @@
 
 use super::interrupts;
 use crate::memory;
-use crate::serial::Status;
+use crate::serial::{Line, Status};
 use core::fmt;
 use shootdown_cpu::sbi;
-
-/// The kinds of output. The board has one port for both.
-#[derive(Clone, Copy)]
-pub enum Line {
-    /// The kernel's output.
-    First,
-    /// The output of programs, and the reports about them.
-    Second,
-}
 
 /// Its address on QEMU's virt board, for output before the device tree is read.
 const UART: u64 = 0x1000_0000;
@@ -29,7 +20,7 @@ const RESET: u64 = 0x5352_5354;
 /// OpenSBI has set it up.
 pub fn set_up() {}
 
-/// Writes to a port.
+/// Writes to the port, which is the same for both kinds of output.
 pub fn write(_line: Line, bytes: &[u8]) {
     for &byte in bytes {
         // SAFETY: registers of the port; no other code uses it.

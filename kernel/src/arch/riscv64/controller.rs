@@ -9,7 +9,7 @@ use shootdown_cpu::{Controller, ControllerId};
 /// Finds the harts, the running one first.
 pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
     features::read(told.tree);
-    told.tree.cpus(told.hart)
+    told.tree.cpus(told.running)
 }
 
 /// Enables this hart's part: none is needed.

@@ -2,9 +2,11 @@
 
 use crate::arch::device_tree::Tree;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use shootdown::{Design, Errata, Machine, Root};
+use shootdown::Root;
 use shootdown_cpu::Processor;
 use spin::Once;
+
+pub use crate::arch::generic_features::*;
 
 /// The features that are used.
 #[derive(Debug, Clone, Copy)]
@@ -62,25 +64,6 @@ pub fn get() -> &'static Features {
     })
 }
 
-/// Whether spaces have tags.
-pub fn has_tags() -> bool {
-    get().processor.tag_limit() > 1
-}
-
-/// How the engine's broadcasts are carried out, and whether that is emulated: by the firmware, not emulated.
-pub fn broadcasts(_emulate: bool, _engine_broadcasts: bool) -> (Processor, bool) {
-    (get().processor, false)
-}
-
-/// `design` on this machine, with the design's workarounds.
-pub fn on_this_machine(design: Design) -> Design {
-    let (machine, tried) = (get().processor.machine(), design.machine.errata);
-    design.policy.on(Machine {
-        errata: Errata { ..tried },
-        ..machine
-    })
-}
-
 /// How broadcasts are carried out.
 pub fn broadcast_in_words(processor: &Processor, _emulated: bool) -> &'static str {
     match processor.broadcast_limits() {
@@ -100,10 +83,4 @@ pub fn in_words(broadcast: &str) -> &'static str {
 /// The tags, for a table's last line.
 pub fn tags_in_words() -> &'static str {
     if has_tags() { "ASIDs" } else { "none" }
-}
-
-/// Enables the used features on this hart.
-pub fn enable() {
-    // SAFETY: none is needed.
-    unsafe { get().processor.enable() };
 }

@@ -3,6 +3,8 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+pub use crate::arch::generic_interrupts::{are_enabled, without_interrupts};
+
 /// Whether QEMU runs the harts in turn; PAUSE does not end a turn.
 static TURNS: AtomicBool = AtomicBool::new(false);
 
@@ -23,21 +25,6 @@ pub fn enable() {
 pub fn disable() {
     // SAFETY: masking is always allowed.
     unsafe { asm!("csrci sstatus, 2", options(nostack)) };
-}
-
-/// Whether interrupts are on.
-#[inline]
-pub fn are_enabled() -> bool {
-    !shootdown_cpu::interrupts_are_off()
-}
-
-/// Runs `body` with interrupts masked.
-#[inline]
-pub fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
-    let saved = shootdown_cpu::interrupts_off();
-    let result = body();
-    shootdown_cpu::interrupts_restore(saved);
-    result
 }
 
 /// Sleeps until an interrupt. Interrupts are off on entry and on return. A pending interrupt ends WFI although it is

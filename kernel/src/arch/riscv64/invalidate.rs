@@ -1,65 +1,66 @@
-//! Local invalidations and root loads: `shootdown-cpu` executes them. This module counts them and keeps the loaded
-//! root.
+//! The invalidating instructions: executed by `shootdown-cpu`, named for `counters.rs`.
 
 use super::features;
-use super::tally::{self, Instruction};
-use crate::cpu::Cpu;
-use crate::memory::USER_END;
-use core::sync::atomic::Ordering;
-use shootdown::{Local, Root, Stride, Tag};
+use shootdown::{Local, Tag};
 
-/// Carries out a local invalidation. Complete when [`sync`] returns.
+/// Whether an entry that denied an access may stay cached after the fault, until it is invalidated.
+pub const DENIAL_STAYS: bool = true;
+
+/// Carries out a local invalidation. Complete after `local_sync`.
 #[inline(always)]
-pub fn here(_cpu: &Cpu, what: Local) {
-    tally::note(match what {
+pub fn execute(_loaded: Tag, what: Local) {
+    features::get().processor.invalidate(what);
+}
+
+/// The counted instructions, in this order.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub enum Instruction {
+    /// SFENCE.VMA or SINVAL.VMA: a tag, because its tables are freed.
+    TagForPage,
+    /// A page of a tag.
+    Page,
+    /// A tag.
+    Tag,
+    /// A page under every tag.
+    Kernel,
+    /// Everything.
+    All,
+    /// A root load with a flush of its tag.
+    RootFlushed,
+    /// A root load that keeps the entries of its tag.
+    RootKept,
+}
+
+/// Their names, in the same order.
+pub const NAMES: [&str; 7] = [
+    "tag_for_page",
+    "page",
+    "tag",
+    "kernel",
+    "all",
+    "root_flushed",
+    "root_kept",
+];
+
+/// The instruction for a local invalidation.
+#[inline(always)]
+pub fn of_local(_loaded: Tag, what: Local) -> Option<Instruction> {
+    Some(match what {
         Local::Page { leaf_only: true, .. } => Instruction::Page,
         Local::Page { .. } => Instruction::TagForPage,
         Local::Tag(_) => Instruction::Tag,
         Local::Kernel { .. } => Instruction::Kernel,
         Local::All => Instruction::All,
-    });
-    features::get().processor.invalidate(what);
+    })
 }
 
-/// Waits for the local invalidations of this CPU.
+/// The root load.
 #[inline(always)]
-pub fn sync() {
-    features::get().processor.local_sync();
-}
-
-/// An access that the tables allow has failed: this CPU may have cached an entry that allows less, and keeps it until
-/// it is invalidated.
-pub fn forget(cpu: &Cpu, address: u64) {
-    let stride = Stride::Size4K;
-    here(
-        cpu,
-        if address < USER_END {
-            Local::Page {
-                address,
-                stride,
-                tag: Tag(cpu.loaded_tag.get()),
-                leaf_only: true,
-            }
-        } else {
-            Local::Kernel { address, stride }
-        },
-    );
-    sync();
-}
-
-/// Loads a root under a tag.
-///
-/// # Safety
-/// The tables map the kernel like all others, and stay until another root is loaded. Interrupts are off.
-#[inline]
-pub unsafe fn load_root(cpu: &Cpu, root: Root, tag: Tag, keep: bool) {
-    tally::note(if keep {
+pub fn of_root(_tag: Tag, keep: bool) -> Instruction {
+    if keep {
         Instruction::RootKept
     } else {
         Instruction::RootFlushed
-    });
-    // SAFETY: the caller's promise.
-    unsafe { features::get().processor.load_root(root, tag, keep) };
-    cpu.loaded_root.store(root.0, Ordering::Release);
-    cpu.loaded_tag.set(tag.0);
+    }
 }

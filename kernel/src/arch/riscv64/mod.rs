@@ -10,7 +10,6 @@ pub mod interrupts;
 pub mod invalidate;
 pub mod layout;
 pub mod probe;
-pub mod tally;
 pub mod timer;
 pub mod traps;
 pub mod user;

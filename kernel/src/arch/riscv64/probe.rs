@@ -1,6 +1,5 @@
-//! Accesses that may fault: the result says whether they did.
+//! Accesses that may fault, for `probe.rs`: each returns a value, and whether the access failed.
 
-use super::traps::Frame;
 use core::arch::global_asm;
 
 global_asm!(
@@ -54,94 +53,21 @@ probe_failed:
 "#
 );
 
-#[repr(C)]
-struct Outcome {
-    value: u64,
-    failed: u64,
-}
-
 unsafe extern "C" {
-    fn probe_read(address: u64) -> Outcome;
-    fn probe_write(address: u64, value: u64) -> Outcome;
-    fn probe_read_half(address: u64) -> Outcome;
-    fn probe_copy(to: u64, from: u64, count: u64) -> Outcome;
     static probe_read_access: u8;
     static probe_write_access: u8;
     static probe_read_half_access: u8;
     static probe_copy_access: u8;
     static probe_copy_store: u8;
-    static probe_failed: u8;
 }
 
-/// Reads a word at a user address; `None` when that faults.
-#[inline]
-pub fn read(address: u64) -> Option<u64> {
-    debug_assert!(address < crate::memory::USER_END);
-    // SAFETY: a read of user memory, which contains no Rust object; `recover` catches a fault.
-    let outcome = unsafe { probe_read(address) };
-    (outcome.failed == 0).then_some(outcome.value)
-}
-
-/// Reads a word of the dynamic kernel mappings; `None` when that faults.
-#[inline]
-pub fn read_dynamic(address: u64) -> Option<u64> {
-    debug_assert!((crate::memory::DYNAMIC..crate::memory::KERNEL_BASE).contains(&address));
-    // SAFETY: no Rust object is there; `recover` catches a fault.
-    let outcome = unsafe { probe_read(address) };
-    (outcome.failed == 0).then_some(outcome.value)
-}
-
-/// Writes a word at a user address; false when that faults.
-///
-/// # Safety
-/// The memory behind the address may be written by any code.
-#[inline]
-pub unsafe fn write(address: u64, value: u64) -> bool {
-    debug_assert!(address < crate::memory::USER_END);
-    // SAFETY: the caller's promise; `recover` catches a fault.
-    unsafe { probe_write(address, value) }.failed == 0
-}
-
-/// Reads four bytes at a user address, in one access; `None` when that faults.
-#[inline]
-pub fn read_half(address: u64) -> Option<u32> {
-    debug_assert!(address < crate::memory::USER_END);
-    // SAFETY: as in `read`.
-    let outcome = unsafe { probe_read_half(address) };
-    (outcome.failed == 0).then_some(outcome.value as u32)
-}
-
-/// The same without handling a page fault, for callers that must not sleep: `None` also when the page is absent.
-#[inline]
-pub fn read_half_if_there(address: u64) -> Option<u32> {
-    let faults_fail = &crate::cpu::cpu().faults_fail;
-    faults_fail.set(true);
-    let value = read_half(address);
-    faults_fail.set(false);
-    value
-}
-
-/// Copies bytes from or to user memory; false when that faults, possibly after a part was copied.
-///
-/// # Safety
-/// Memory that is not user memory is valid, for reading or for writing; user memory may be accessed by any code.
-pub unsafe fn copy(to: u64, from: u64, count: usize) -> bool {
-    // SAFETY: the caller's promise; `recover` catches a fault.
-    unsafe { probe_copy(to, from, count as u64) }.failed == 0
-}
-
-/// Continues after a failed access; false when the fault was not in one.
-pub fn recover(frame: &mut Frame) -> bool {
-    let accesses = [
+/// Addresses of the instructions that may fault.
+pub fn accesses() -> [u64; 5] {
+    [
         &raw const probe_read_access as u64,
         &raw const probe_write_access as u64,
         &raw const probe_read_half_access as u64,
         &raw const probe_copy_access as u64,
         &raw const probe_copy_store as u64,
-    ];
-    if !accesses.contains(&frame.pc) {
-        return false;
-    }
-    frame.pc = &raw const probe_failed as u64;
-    true
+    ]
 }

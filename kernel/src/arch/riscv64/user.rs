@@ -1,11 +1,14 @@
 //! Transitions between user code and the kernel: the state of the floating-point unit, and the switch between kernel
 //! stacks. User code enters through `traps.rs`.
 
-use super::traps::Frame;
 use core::arch::{asm, global_asm};
 
 pub use crate::arch::generic_calls::call_number;
 
+/// Words that `linux_switch` saves on a stack.
+pub const SAVED: usize = 14;
+/// The one of them that is the return address.
+pub const RETURN: usize = 0;
 /// The ELF machine number of programs that run here.
 pub const ELF_MACHINE: u16 = elf::abi::EM_RISCV;
 
@@ -51,9 +54,8 @@ linux_switch:
     .option arch, +f, +d
     .global fpu_save
 fpu_save:
-    .set number, 0
-    .irp register, f0,f1,f2,f3,f4,f5,f6,f7,f8,f9,f10,f11,f12,f13,f14,f15,f16,f17,f18,f19,f20,f21,f22,f23,f24,f25,f26,f27,f28,f29,f30,f31
-    fsd \register, (a0)
+    .irp register, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+    fsd f\register, (a0)
     addi a0, a0, 8
     .endr
     frcsr a1
@@ -61,8 +63,8 @@ fpu_save:
     ret
     .global fpu_load
 fpu_load:
-    .irp register, f0,f1,f2,f3,f4,f5,f6,f7,f8,f9,f10,f11,f12,f13,f14,f15,f16,f17,f18,f19,f20,f21,f22,f23,f24,f25,f26,f27,f28,f29,f30,f31
-    fld \register, (a0)
+    .irp register, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+    fld f\register, (a0)
     addi a0, a0, 8
     .endr
     ld a1, (a0)
@@ -73,8 +75,6 @@ fpu_load:
 );
 
 unsafe extern "C" {
-    fn linux_switch(old: *mut u64, new: u64);
-    fn trap_return();
     fn fpu_save(state: *mut u64);
     fn fpu_load(state: *const u64);
 }
@@ -109,28 +109,4 @@ impl Fpu {
         // SAFETY: the size matches the loads.
         unsafe { fpu_load(self.0.as_ptr()) };
     }
-}
-
-/// Switches to the stack `new`, and stores the present one in `old`.
-///
-/// # Safety
-/// `new` was left by this function or made by [`first_stack`], and no other CPU continues on it. Interrupts are off.
-pub unsafe fn switch(old: *mut u64, new: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { linux_switch(old, new) };
-}
-
-/// Prepares the kernel stack that ends at `top` so that a switch to it enters user code with `frame`.
-pub fn first_stack(top: u64, frame: Frame) -> u64 {
-    let place = top - size_of::<Frame>() as u64;
-    let words = place - 14 * 8;
-    let mut registers = [0_u64; 14];
-    // RA: the return address.
-    registers[0] = trap_return as *const () as u64;
-    // SAFETY: an unused stack, larger than this by far, and aligned.
-    unsafe {
-        (place as *mut Frame).write(frame);
-        (words as *mut [u64; 14]).write(registers);
-    }
-    words
 }

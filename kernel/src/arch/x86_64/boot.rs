@@ -22,6 +22,16 @@ const AP_PAGE: u64 = 0x8000;
 // The kernel is linked 0xFFFFFFFF80000000 above its load address; adding 0x80000000 subtracts that.
 global_asm!(
     r#"
+    .macro load_segments                 # data and stack; none for FS and GS
+    mov eax, 0x10
+    mov ds, eax
+    mov es, eax
+    mov ss, eax
+    xor eax, eax
+    mov fs, eax
+    mov gs, eax
+    .endm
+
     .section .note.pvh, "a", @note
     .balign 4
     .long 4, 8, 18                       # name size, value size, XEN_ELFNOTE_PHYS32_ENTRY
@@ -132,13 +142,7 @@ boot_low64:
     movabs rax, offset boot_high64
     jmp rax
 boot_high64:
-    mov eax, 0x10
-    mov ds, eax
-    mov es, eax
-    mov ss, eax
-    xor eax, eax
-    mov fs, eax
-    mov gs, eax
+    load_segments
     mov rsp, offset boot_stack_top
     mov edi, esi
     mov esi, ebp
@@ -176,13 +180,7 @@ ap_begin:
     .word 0x08
     .code64
 ap_long:
-    mov eax, 0x10
-    mov ds, eax
-    mov es, eax
-    mov ss, eax
-    xor eax, eax
-    mov fs, eax
-    mov gs, eax
+    load_segments
     mov rsp, [at_ap_stack]
     mov rdi, [at_ap_cpu]
     movabs rax, offset {other}

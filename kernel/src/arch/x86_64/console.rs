@@ -1,19 +1,17 @@
 //! Serial ports, the screen, and the ways out of QEMU and Bochs.
 
 use super::screen;
-use crate::serial::Status;
+use crate::serial::{Line, Status};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 use x86_64::instructions::port::Port;
 
-/// A serial port.
-#[derive(Clone, Copy)]
-#[repr(u16)]
-pub enum Line {
-    /// The kernel's output.
-    First = 0x3F8,
-    /// The output of programs, and the reports about them.
-    Second = 0x2F8,
+/// The first register of a serial port.
+fn base(line: Line) -> u16 {
+    match line {
+        Line::First => 0x3F8,
+        Line::Second => 0x2F8,
+    }
 }
 
 /// Port of QEMU's `isa-debug-exit`, as the launcher configures it.
@@ -37,14 +35,14 @@ pub fn set_up() {
             (4, 0x0B),
         ] {
             // SAFETY: registers of a serial port, which no other code uses; without a port the writes have no effect.
-            unsafe { Port::<u8>::new(line as u16 + register).write(value) };
+            unsafe { Port::<u8>::new(base(line) + register).write(value) };
         }
     }
 }
 
 /// Writes to a port.
 pub fn write(line: Line, bytes: &[u8]) {
-    let (mut status, mut data) = (Port::<u8>::new(line as u16 + 5), Port::<u8>::new(line as u16));
+    let (mut status, mut data) = (Port::<u8>::new(base(line) + 5), Port::<u8>::new(base(line)));
     for &byte in bytes {
         // SAFETY: as in `set_up`; reading the line status has no effect on the port.
         while unsafe { status.read() } & 0x20 == 0 {
@@ -71,7 +69,7 @@ pub fn exit(status: Status) -> ! {
         let _ = writeln!(Line::First, "status {}", status as u32 * 2 + 1);
         // Until the last character is sent.
         // SAFETY: as in `write`.
-        while unsafe { Port::<u8>::new(Line::First as u16 + 5).read() } & 0x40 == 0 {
+        while unsafe { Port::<u8>::new(base(Line::First) + 5).read() } & 0x40 == 0 {
             core::hint::spin_loop();
         }
         let (port, word) = BOCHS_EXIT;

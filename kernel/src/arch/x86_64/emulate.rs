@@ -8,9 +8,11 @@
 //! Unlike the processor's, these broadcasts can be masked. So every waiter reads its mail. A CPU with interrupts off
 //! must wait only through [`Bare`](crate::facade::Bare) or for a short lock.
 
+use super::invalidate::all_non_global;
 use super::traps::{Frame, MAIL};
-use super::{controller, features, interrupts, invalidate};
+use super::{controller, features, interrupts};
 use crate::cpu::{self, Cpu};
+use crate::invalidate;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shootdown::{Facade, Local, Stride, Tag};
 use shootdown_arch::x86_64::AddressWidth;
@@ -210,6 +212,6 @@ fn carry_out(me: &Cpu, what: Invlpgb) {
         }
         (None, Some(tag)) if has_tags => invalidate::here(me, Local::Tag(Tag(tag.get()))),
         (None, _) if what.includes_global() => invalidate::here(me, Local::All),
-        (None, _) => invalidate::all_non_global(),
+        (None, _) => all_non_global(),
     }
 }

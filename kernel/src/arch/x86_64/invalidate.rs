@@ -1,48 +1,74 @@
-//! Local invalidations and root loads: `shootdown-cpu` executes them. This module counts them and keeps the loaded
-//! root.
+//! The invalidating instructions: executed by `shootdown-cpu`, named for `counters.rs`.
 
 use super::features;
-use super::tally::{self, Instruction};
-use crate::cpu::Cpu;
-use core::sync::atomic::Ordering;
-use shootdown::{Local, Root, Tag};
+use shootdown::{Local, Tag};
 
-/// Carries out a local invalidation. Complete on return.
+/// Whether an entry that denied an access may stay cached after the fault: no, the fault drops it.
+pub const DENIAL_STAYS: bool = false;
+
+/// Carries out a local invalidation while `loaded` is the loaded tag. Complete on return.
 // Always inline: the caller's operation is constant, so this becomes one or two instructions.
 #[inline(always)]
-pub fn here(cpu: &Cpu, what: Local) {
-    let processor = &features::get().processor;
-    let loaded = Tag(cpu.loaded_tag.get());
-    tally::invalidation(processor.has_tags(), loaded, what);
-    processor.invalidate_under(Some(loaded), what);
+pub fn execute(loaded: Tag, what: Local) {
+    features::get().processor.invalidate_under(Some(loaded), what);
 }
 
 /// Drops every non-global translation under every tag.
 pub fn all_non_global() {
-    tally::note(Instruction::InvpcidNonGlobal);
+    crate::counters::count(|| Some(Instruction::InvpcidNonGlobal));
     features::get().processor.all_non_global();
 }
 
-/// Loads a root under a tag.
-///
-/// # Safety
-/// The tables map the kernel like all others, and stay until another root is loaded. Interrupts are off.
-#[inline]
-pub unsafe fn load_root(cpu: &Cpu, root: Root, tag: Tag, keep: bool) {
-    tally::note(match (tag, keep) {
+/// The counted instructions, in this order.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub enum Instruction {
+    Invlpg,
+    InvpcidAddress,
+    InvpcidTag,
+    InvpcidNonGlobal,
+    InvpcidAll,
+    /// A root load under a tag other than 0, with a flush of the tag.
+    RootTagged,
+    /// The same, with the tag's entries kept.
+    RootKept,
+    /// A root load under tag 0.
+    RootUntagged,
+}
+
+/// Their names, in the same order.
+pub const NAMES: [&str; 8] = [
+    "invlpg",
+    "invpcid_address",
+    "invpcid_tag",
+    "invpcid_non_global",
+    "invpcid_all",
+    "root_tagged",
+    "root_kept",
+    "root_untagged",
+];
+
+/// The instruction for a local invalidation while `loaded` is the loaded tag.
+#[inline(always)]
+pub fn of_local(loaded: Tag, what: Local) -> Option<Instruction> {
+    let has_tags = features::has_tags();
+    match what {
+        Local::Page { tag, .. } if tag == loaded => Some(Instruction::Invlpg),
+        Local::Kernel { .. } => Some(Instruction::Invlpg),
+        Local::Page { .. } if has_tags => Some(Instruction::InvpcidAddress),
+        Local::Tag(_) if has_tags => Some(Instruction::InvpcidTag),
+        Local::All if has_tags => Some(Instruction::InvpcidAll),
+        // By registers, or none.
+        Local::Page { .. } | Local::Tag(_) | Local::All => None,
+    }
+}
+
+/// The root load.
+#[inline(always)]
+pub fn of_root(tag: Tag, keep: bool) -> Instruction {
+    match (tag, keep) {
         (Tag(0), _) => Instruction::RootUntagged,
         (_, true) => Instruction::RootKept,
         (_, false) => Instruction::RootTagged,
-    });
-    // SAFETY: the caller's promise.
-    unsafe { features::get().processor.load_root(root, tag, keep) };
-    cpu.loaded_root.store(root.0, Ordering::Release);
-    cpu.loaded_tag.set(tag.0);
+    }
 }
-
-/// Waits for the local invalidations of this CPU: each is complete on return.
-#[inline(always)]
-pub fn sync() {}
-
-/// An access that the tables allow has failed: the fault itself has dropped its entry.
-pub fn forget(_cpu: &Cpu, _address: u64) {}

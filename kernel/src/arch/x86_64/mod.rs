@@ -15,7 +15,6 @@ pub mod layout;
 mod loader;
 pub mod probe;
 mod screen;
-pub mod tally;
 pub mod timer;
 pub mod traps;
 pub mod user;

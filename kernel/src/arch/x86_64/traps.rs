@@ -59,6 +59,11 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Address of the instruction that was interrupted, or that faulted.
+    pub fn pc_mut(&mut self) -> &mut u64 {
+        &mut self.rip
+    }
+
     /// Whether interrupts were on.
     pub fn interrupts_were_on(&self) -> bool {
         self.flags & INTERRUPTS_ON != 0

@@ -2,11 +2,14 @@
 //! switch between kernel stacks.
 
 use super::descriptors::{USER_CODE, USER_DATA};
-use super::traps::Frame;
 use core::arch::{asm, global_asm};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 use x86_64::registers::model_specific::Msr;
 
+/// Words that `linux_switch` saves on a stack.
+pub const SAVED: usize = 7;
+/// The one of them that is the return address.
+pub const RETURN: usize = 6;
 /// The ELF machine number of programs that run here.
 pub const ELF_MACHINE: u16 = elf::abi::EM_X86_64;
 
@@ -106,8 +109,6 @@ linux_switch:
 
 unsafe extern "C" {
     fn linux_syscall();
-    fn linux_switch(old: *mut u64, new: u64);
-    fn trap_return();
 }
 
 /// Lets user code on this CPU make system calls and use SSE. Once on each CPU.
@@ -152,26 +153,4 @@ impl Fpu {
         // SAFETY: 512 bytes, aligned, as saved or as made by `new`.
         unsafe { asm!("fxrstor64 [{}]", in(reg) self.0.as_ptr(), options(nostack, preserves_flags)) };
     }
-}
-
-/// Switches to the stack `new`, and stores the present one in `old`.
-///
-/// # Safety
-/// `new` was left by this function or made by [`first_stack`], and no other CPU continues on it. Interrupts are off.
-pub unsafe fn switch(old: *mut u64, new: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { linux_switch(old, new) };
-}
-
-/// Prepares the kernel stack that ends at `top` so that a switch to it enters user code with `frame`.
-pub fn first_stack(top: u64, frame: Frame) -> u64 {
-    let place = top - size_of::<Frame>() as u64;
-    let words = place - 7 * 8;
-    // SAFETY: an unused stack, larger than this by far, and aligned.
-    unsafe {
-        (place as *mut Frame).write(frame);
-        // Six registers, and the return address.
-        (words as *mut [u64; 7]).write([0, 0, 0, 0, 0, 0, trap_return as *const () as u64]);
-    }
-    words
 }
