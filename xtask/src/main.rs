@@ -14,6 +14,7 @@ mod embed;
 mod fuzz;
 mod iso;
 mod kernel;
+mod linux;
 mod linux_baseline;
 mod minimal_c;
 mod needs;
@@ -52,6 +53,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
        cargo xtask publish          pack what a registry would be given; build, document and test that
        cargo xtask linux-baseline   run them on Debian's own kernel in QEMU and count (--help for more)
+       cargo xtask linux build|test|compare  Linux with the engine in place of its tlb.c (--help for more)
        cargo xtask fuzz TARGET [--seconds N]
                                     look for bytes that break a reader or an encoder (60 s)
        cargo xtask soak [--minutes N] [--seed S] [--accesses N] [--jobs N] [--case N]
@@ -121,6 +123,7 @@ fn main() -> ExitCode {
                 .meet(Instant::now() + BUDGET)
                 .and_then(|()| publish::run(Instant::now() + BUDGET)),
         ),
+        ["linux", rest @ ..] => linux::main(rest),
         ["linux-baseline", rest @ ..] => linux_baseline::main(rest),
         ["fuzz", rest @ ..] => match fuzz::Order::of(rest) {
             Ok(order) => chore(order.run()),

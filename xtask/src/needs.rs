@@ -33,6 +33,8 @@ pub enum Need {
     CMachine,
     /// The targets of the minimal kernels, and the oldest supported Rust.
     Publish,
+    /// What builds Linux, and the library for it.
+    Linux,
     /// [`BARE_TARGETS`] alone.
     BareTargets,
 }
@@ -65,6 +67,18 @@ const C_TARGETS: [&str; 5] = [
     c_library::ARCHES[2].2,
 ];
 
+/// What a build of Linux runs, each with its package.
+const LINUX: [(&str, &str); 8] = [
+    ("gcc", "gcc"),
+    ("ld", "binutils"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
+    ("perl", "perl"),
+    ("xz", "xz-utils"),
+    ("/usr/include/libelf.h", "libelf-dev"),
+];
+
 /// The compiler of `workloads/`, each program with its package.
 pub const COMPILER: [(&str, &str); 2] = [("musl-gcc", "musl-tools"), ("make", "make")];
 
@@ -87,6 +101,7 @@ impl Need {
                 }
                 all = needed;
             }
+            Need::Linux => all.extend(LINUX.iter().chain(&COMPILER)),
             Need::CMachine => all = [&c_machine::PACKAGES[..], &c_library::PACKAGES].concat(),
             Need::Subcommand(..) | Need::Target(_) | Need::Publish | Need::BareTargets => all.clear(),
         }
@@ -106,7 +121,7 @@ impl Need {
                 return if present { Vec::new() } else { vec![add] };
             }
             Need::Target(target) => &[*target],
-            Need::Kernel | Need::Bochs | Need::Programs => &[BARE_TARGET],
+            Need::Kernel | Need::Bochs | Need::Programs | Need::Linux => &[BARE_TARGET],
             Need::Port(arch) => {
                 port = [arch.target()];
                 &port
@@ -127,7 +142,7 @@ impl Need {
             let install = vec!["toolchain", "install", OLDEST, "--profile", "minimal"];
             all.push((install, "without rustup the oldest Rust is not checked".into()));
         }
-        if matches!(self, Need::CMachine) && !has_source() {
+        if matches!(self, Need::CMachine | Need::Linux) && !has_source() {
             let add = vec!["component", "add", "rust-src"];
             all.push((add, "or: sudo apt-get install rust-src".into()));
         }

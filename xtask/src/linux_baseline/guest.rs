@@ -76,6 +76,16 @@ impl Guest {
         })
     }
 
+    /// A kernel that was built here.
+    pub fn built(kernel: PathBuf, name: &str, origin: &str) -> Guest {
+        Guest {
+            kernel,
+            name: name.into(),
+            origin: origin.into(),
+            design: None,
+        }
+    }
+
     /// The kernel of this project under each of these designs, built if missing.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ pub mod boot;
 pub mod guest;
 pub mod initramfs;
 pub mod report;
-mod spans;
-mod table;
+pub mod spans;
+pub mod table;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -13,11 +13,15 @@ use crate::workspace;
 
 /// Functions of Linux, x86-64: the requester's, and the target's interrupt entries (the second when it is the only
 /// target).
-pub const SYMBOLS: [&str; 3] = [
+pub const SYMBOLS: [&str; 4] = [
     "flush_tlb_mm_range",
     "asm_sysvec_call_function",
     "asm_sysvec_call_function_single",
+    OF_ENGINE,
 ];
+
+/// The target's interrupt entry where the engine is inside Linux (`linux/`).
+const OF_ENGINE: &str = "asm_sysvec_shootdown";
 
 const REQUESTER: &str = "requester";
 const TARGET: &str = "target";
@@ -93,7 +97,9 @@ struct Tally {
 pub fn build(qemu: &str, end: Instant) -> Result<PathBuf, String> {
     let root = workspace::root();
     let source = root.join("xtask/plugin/spans.c");
-    let out = root.join("target/linux-baseline/spans.so");
+    let folder = root.join("target/linux-baseline");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let out = folder.join("spans.so");
     let mut compiler = Command::new("gcc");
     compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"]);
     compiler.arg(format!("-DPLUGIN_VERSION={}", interface(qemu)?));
@@ -125,7 +131,12 @@ pub fn of_linux(symbols: &BTreeMap<String, u64>) -> Result<Vec<String>, String> 
         let address = symbols.get(symbol).copied();
         address.ok_or_else(|| format!("this kernel has no function {symbol}, so its shootdowns cannot be counted"))
     };
-    Ok(of(at(SYMBOLS[0])?, &[at(SYMBOLS[1])?, at(SYMBOLS[2])?]))
+    let requester = at(SYMBOLS[0])?;
+    let handlers = match at(OF_ENGINE) {
+        Ok(entry) => vec![entry],
+        Err(_) => vec![at(SYMBOLS[1])?, at(SYMBOLS[2])?],
+    };
+    Ok(of(requester, &handlers))
 }
 
 /// The spans of a kernel that flushes by a call of `requester` and has these entries of handlers.

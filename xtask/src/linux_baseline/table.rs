@@ -11,7 +11,7 @@ const NONE: &str = "–";
 const LINUX: &str = "Linux";
 
 /// All tables; every line ends with a newline.
-pub fn text(findings: &Findings) -> String {
+pub(super) fn text(findings: &Findings) -> String {
     let Findings {
         qemu, kernels, cpus, ..
     } = findings;
@@ -172,13 +172,13 @@ fn count_row(count: &Count, all: &[Count]) -> Vec<String> {
 }
 
 /// One as a multiple of the other.
-fn ratio(value: f64, of: f64) -> String {
+pub fn ratio(value: f64, of: f64) -> String {
     format!("{:.2}x", value / of)
 }
 
 /// Rows under a header, the first `words` columns words, the others numbers. Equal cells of the first two columns are
 /// not repeated; a line is drawn where the first changes.
-fn draw(header: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
+pub fn draw(header: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
     let cells = |row: Vec<String>| -> Vec<Cell> {
         let alignment = |index| {
             if index < words {
@@ -222,7 +222,7 @@ fn draw(header: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
 }
 
 /// A count or a rate, in groups of three digits.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let digits = format!("{value:.0}");
     let groups: Vec<&str> = digits
         .as_bytes()
@@ -234,7 +234,7 @@ fn number(value: f64) -> String {
 }
 
 /// Two decimals; `0` only for exactly zero.
-fn per_operation(value: f64) -> String {
+pub fn per_operation(value: f64) -> String {
     match value {
         0.0 => "0".into(),
         _ if value < 0.005 => "<0.01".into(),

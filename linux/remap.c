@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* remap: worker 0 replaces a page that all others read: by mmap and by mremap over it, by dropping it, and by changing
+ * its protection there and back. The page-table page is often freed with it, since the page is alone in its 2 MiB. After
+ * each replacement worker 0 fills new frames, so that those that were freed are in use again: a CPU that was not flushed
+ * reads a number that the page does not have. */
+#include "measured_loop.h"
+
+#include <sys/mman.h>
+
+#define FRAMES 16
+
+static volatile unsigned *page;
+/* The number in the page while it is even; odd while the page is being replaced. */
+static atomic_uint number;
+
+static void *at(void *wanted, unsigned long bytes)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (wanted ? MAP_FIXED : 0);
+    void *found = mmap(wanted, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    check(found == MAP_FAILED, "mmap");
+    return found;
+}
+
+static void replace(unsigned turn)
+{
+    volatile unsigned *other;
+    switch (turn / 2 % 4) {
+    case 0:
+        at((void *)page, PAGE);
+        break;
+    case 1:
+        other = at(NULL, PAGE);
+        *other = turn - 1;
+        check(mremap((void *)other, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)page) == MAP_FAILED, "mremap");
+        break;
+    case 2:
+        check(madvise((void *)page, PAGE, MADV_DONTNEED), "madvise");
+        break;
+    default:
+        check(mprotect((void *)page, PAGE, PROT_READ), "mprotect");
+        check(mprotect((void *)page, PAGE, PROT_READ | PROT_WRITE), "mprotect");
+    }
+}
+
+static void write_pages(struct worker *worker)
+{
+    unsigned turn = 0;
+    do {
+        turn += 2;
+        atomic_store(&number, turn - 1);
+        replace(turn);
+        *page = turn;
+        volatile unsigned char *frames = at(NULL, FRAMES * PAGE);
+        for (unsigned frame = 0; frame < FRAMES; frame++)
+            *(volatile unsigned *)(frames + frame * PAGE) = ~0u;
+        atomic_store(&number, turn);
+        __builtin_ia32_pause();
+        expect(worker, *page != turn, 0);
+        munmap((void *)frames, FRAMES * PAGE);
+    } while (go_on(worker));
+}
+
+static void read_page(struct worker *worker)
+{
+    do {
+        unsigned before = atomic_load(&number);
+        unsigned found = *page;
+        if (before % 2 == 0 && atomic_load(&number) == before)
+            expect(worker, found != before, 0);
+    } while (spin(worker));
+}
+
+static void work(struct worker *worker)
+{
+    if (worker->index == 0)
+        write_pages(worker);
+    else
+        read_page(worker);
+}
+
+int main(int argc, char **argv)
+{
+    /* In the middle of 6 MiB, all the rest of which is unmapped. */
+    unsigned long large = 2ul << 20;
+    char *region = at(NULL, 3 * large);
+    char *middle = (char *)(((unsigned long)region + 2 * large - 1) & ~(large - 1));
+    munmap(region, (unsigned long)(middle - region));
+    munmap(middle + PAGE, (unsigned long)(region + 3 * large - middle) - PAGE);
+    page = (volatile unsigned *)middle;
+    *page = 0;
+    return measure("remap", THREADS, work, argc, argv);
+}

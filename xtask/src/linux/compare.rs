@@ -1,0 +1,196 @@
+//! `cargo xtask linux compare`: instructions and interrupts, the same kernel with its own `tlb.c` and with the engine.
+
+use std::time::Instant;
+
+use super::{Mode, STOCK, boot, guest, planned, programs};
+use crate::linux_baseline::boot::{Plugin, qemu_version};
+use crate::linux_baseline::spans::{self, Count, Span};
+use crate::linux_baseline::table::{draw, number, per_operation, ratio};
+
+/// Virtual CPUs.
+const CPUS: u32 = 2;
+
+/// The programs, with threads.
+const RUNS: [(&str, u32); 9] = [
+    ("madvise_spin", 2),
+    ("madvise_spin", 1),
+    ("tlb_flush1", 2),
+    ("tlb_flush2", 2),
+    ("tlb_flush3", 2),
+    ("mprotect_all", 2),
+    ("gup", 2),
+    ("page_fault", 2),
+    ("mmap", 2),
+];
+
+/// Operations of the first thread.
+const OPS: u64 = 2000;
+
+/// Stands for a missing figure.
+const NONE: &str = "–";
+
+/// The most that `ipi`, and other designs, may take of what Linux takes: at the requester, and at the target.
+const GOALS: [(f64, f64); 2] = [(0.6, 0.6), (0.8, 0.6)];
+
+/// Prints the tables.
+///
+/// # Errors
+/// When a boot fails or a read is stale.
+pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
+    let programs = programs(end)?;
+    let qemu = qemu_version(end)?;
+    let plugin = spans::build(&qemu, end)?;
+    let plan = RUNS.map(|(name, threads)| planned(name, threads, OPS));
+    let mut counts = Vec::new();
+    println!("QEMU {qemu}, {CPUS} virtual CPUs in turns, by a count of instructions");
+    for name in std::iter::once(STOCK).chain(designs.iter().map(String::as_str)) {
+        let guest = guest(name, end)?;
+        let found = boot(&guest, &programs, &[], CPUS, Mode::Turns(None), "", end)?;
+        println!("  {name}: {} ({})", found.kernel, guest.origin);
+        let spans = guest.spans(&found.symbols, end)?;
+        let mode = Mode::Turns(Some(Plugin {
+            file: &plugin,
+            spans: &spans,
+        }));
+        let report = boot(&guest, &programs, &plan, CPUS, mode, "", end)?;
+        counts.extend(spans::counts(name, &report, &plugin)?);
+    }
+    print!("\n{}", operations(&counts));
+    print!(
+        "\nInstructions of a shootdown (madvise_spin, 2 threads)\n{}",
+        shootdowns(&counts)
+    );
+    print!(
+        "\nInstructions of a flush with no other CPU (madvise_spin, 1 thread)\n{}",
+        alone(&counts)
+    );
+    Ok(())
+}
+
+/// One row for each program and kernel.
+fn operations(counts: &[Count]) -> String {
+    let row = |count: &Count, stock: &Count| {
+        let median = |span: &Option<Span>| span.as_ref().map_or(NONE.into(), |span| number(span.median as f64));
+        vec![
+            count.workload.clone(),
+            count.threads.to_string(),
+            count.kernel.clone(),
+            number(count.instructions_per_op),
+            ratio(count.instructions_per_op, stock.instructions_per_op),
+            per_operation(count.interrupts_per_op),
+            median(&count.requester),
+            median(&count.target),
+        ]
+    };
+    let of = |run: &(&str, u32)| {
+        let all: Vec<&Count> = counts.iter().filter(|count| is(count, *run)).collect();
+        all.iter().map(|count| row(count, all[0])).collect::<Vec<_>>()
+    };
+    let header = [
+        "workload",
+        "threads",
+        "kernel",
+        "instructions/op",
+        "of Linux",
+        "interrupts/op",
+        "requester",
+        "target",
+    ];
+    draw(&header, 3, RUNS.iter().flat_map(of).collect())
+        + "requester: instructions of a flush on the CPU that asks for it, target: of the interrupt that it causes; \
+           medians, without waiting\n"
+}
+
+fn is(count: &Count, (workload, threads): (&str, u32)) -> bool {
+    count.workload == workload && count.threads == threads
+}
+
+fn shootdowns(counts: &[Count]) -> String {
+    let all: Vec<&Count> = counts.iter().filter(|count| is(count, RUNS[0])).collect();
+    let row = |count: &Count, side: &str, of: fn(&Count) -> Option<&Span>, most: f64| {
+        let (span, stock) = (of(count)?, of(all[0])?);
+        Some(span_row(count, side, span, stock, most))
+    };
+    let rows = all.iter().flat_map(|count| {
+        let (requester, target) = GOALS[usize::from(count.kernel != "ipi")];
+        [
+            row(count, "requester", |count| count.requester.as_ref(), requester),
+            row(count, "target", |count| count.target.as_ref(), target),
+        ]
+    });
+    let rows: Vec<Vec<String>> = rows.flatten().collect();
+    draw(&SPAN, 2, rows)
+}
+
+fn alone(counts: &[Count]) -> String {
+    let all: Vec<&Count> = counts.iter().filter(|count| is(count, RUNS[1])).collect();
+    let rows = all.iter().filter_map(|count| {
+        let (span, stock) = (count.requester.as_ref()?, all[0].requester.as_ref()?);
+        Some(span_row(count, "requester", span, stock, 0.9))
+    });
+    draw(&SPAN, 2, rows.collect())
+}
+
+const SPAN: [&str; 10] = [
+    "kernel", "side", "CPU", "times", "median", "least", "most", "mean", "of Linux", "goal",
+];
+
+fn span_row(count: &Count, side: &str, span: &Span, stock: &Span, most: f64) -> Vec<String> {
+    let share = span.median as f64 / stock.median as f64;
+    let verdict = match count.kernel.as_str() {
+        STOCK => NONE.into(),
+        _ if share <= most => format!("{most}: met"),
+        _ => format!("{most}: missed"),
+    };
+    vec![
+        count.kernel.clone(),
+        side.into(),
+        span.cpu.to_string(),
+        span.times.to_string(),
+        span.median.to_string(),
+        span.least.to_string(),
+        span.most.to_string(),
+        format!("{:.1}", span.mean),
+        ratio(span.median as f64, stock.median as f64),
+        verdict,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_goal_of_ipi_is_stricter_than_that_of_others() {
+        let span = |median| Span {
+            times: 9,
+            cpu: 1,
+            median,
+            least: median,
+            most: median,
+            mean: median as f64,
+            waiting: 0.0,
+        };
+        let count = |kernel: &str, requester, target| Count {
+            kernel: kernel.into(),
+            workload: "madvise_spin".into(),
+            threads: 2,
+            ops: 9,
+            instructions_per_op: 1.0,
+            interrupts_per_op: 1.0,
+            requester: Some(span(requester)),
+            target: Some(span(target)),
+        };
+        let text = shootdowns(&[
+            count(STOCK, 1000, 100),
+            count("ipi", 700, 60),
+            count("adaptive", 700, 61),
+        ]);
+        let verdicts: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next_back()).collect();
+        let verdicts: Vec<_> = verdicts
+            .into_iter()
+            .filter(|word| ["met", "missed"].contains(word))
+            .collect();
+        assert_eq!(verdicts, ["missed", "met", "met", "missed"], "{text}");
+    }
+}
