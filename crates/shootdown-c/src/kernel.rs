@@ -104,6 +104,16 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     }
 
     #[inline]
+    fn send_ipi_to(&self, target: CpuId) {
+        let mut words = [0; SHOOTDOWN_CPU_WORDS];
+        if let Some(word) = words.get_mut(target / 64) {
+            *word = 1 << (target % 64);
+        }
+        // SAFETY: see above.
+        unsafe { (self.send_ipi)(self.kernel, words.as_ptr()) }
+    }
+
+    #[inline]
     fn invalidate(&self, what: Local) {
         self.instructions.invalidate(what);
     }

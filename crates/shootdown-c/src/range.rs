@@ -16,6 +16,8 @@ pub struct shootdown_range {
     pub tables: bool,
 }
 
+const PAGE: u64 = 1 << 12;
+
 impl From<Range> for shootdown_range {
     fn from(range: Range) -> shootdown_range {
         shootdown_range {
@@ -28,7 +30,17 @@ impl From<Range> for shootdown_range {
 }
 
 impl shootdown_range {
+    #[inline]
     pub(crate) fn range(self) -> Range {
+        // The most common range, without what rounding takes.
+        if self.page_shift == 12 && !self.tables && self.start % PAGE == 0 && self.end.wrapping_sub(self.start) == PAGE
+        {
+            return Range::page(self.start);
+        }
+        self.rounded()
+    }
+
+    fn rounded(self) -> Range {
         let range = Range::pages(self.start, self.end, stride_of(self.page_shift));
         if self.tables { range.with_tables() } else { range }
     }
@@ -40,5 +52,23 @@ pub(crate) fn stride_of(page_shift: u32) -> Stride {
         21 => Stride::Size2M,
         30 => Stride::Size1G,
         _ => Stride::Size4K,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_page_is_what_rounding_makes_of_it() {
+        for start in [0, PAGE, 0x7FFF_FFFF_F000, u64::MAX - 2 * PAGE + 1, u64::MAX - PAGE + 1] {
+            let one = shootdown_range {
+                start,
+                end: start.wrapping_add(PAGE),
+                page_shift: 12,
+                tables: false,
+            };
+            assert_eq!(one.range(), one.rounded(), "{start:#x}");
+        }
     }
 }
