@@ -1,6 +1,7 @@
 //! The engine: what it owns, and how it is built. Its calls are in modules named after what they do.
 
 use crate::adaptive::costs::CostWords;
+use crate::cpu::Cpus;
 use crate::cpu::state::PerCpu;
 use crate::cpuset::{CpuMask, CpuSet};
 use crate::design::{Design, Machine, Policy, Tags, tags_on};
@@ -30,12 +31,26 @@ pub const fn tag_words(limit: u32) -> usize {
 /// TLB coherence for one machine.
 ///
 /// Built once, before the second CPU starts, and then shared. `W` is the number of words in a CPU set.
+///
+/// # Example
+/// ```
+/// # mod stub { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/stub.rs")); }
+/// # use stub::*;
+/// let engine = start(); // Engine::new, and cpu_online on each CPU
+/// let space = engine.space(Root(0x2000));
+/// // SAFETY: the space is retired before it is dropped.
+/// unsafe { engine.switch_to(&space) };
+/// // The kernel has cleared two entries.
+/// let flushed = engine.flush(&space, Range::pages(0x7000, 0x9000, Stride::Size4K));
+/// drop(flushed); // the proof: both frames may be freed
+/// let _ = engine.retire(&space);
+/// ```
 pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) kernel: K,
     pub(crate) design: Design,
     /// How the common flush goes under it.
     straight: Straight,
-    pub(crate) cpus: &'a [PerCpu<K::Facade>],
+    pub(crate) cpus: Cpus<'a, K, W>,
     pub(crate) kernel_root: Root,
     pub(crate) online: CpuSet<K::Facade, W>,
     pub(crate) next_space: CachePadded<<K::Facade as Facade>::U64>,
@@ -72,35 +87,68 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// * a sampling rate that is not a power of two;
     /// * a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
     ///
-    /// If the policy differs from [`Kernel::POLICY`].
+    /// If the policy differs from [`Kernel::POLICY`], or the kernel is [`Kernel::SCATTERED`].
     // Always inlined: otherwise the caller copies the engine on its stack first (`cargo xtask stack`).
     #[inline]
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
+        assert!(!K::SCATTERED, "the kernel is SCATTERED: call Engine::scattered");
+        Self::build(kernel, design, kernel_root, Cpus::together(storage.cpus), storage.tags)
+    }
+
+    /// [`new`](Self::new) for a kernel that is [`Kernel::SCATTERED`]: the state of each CPU lies where that CPU is near
+    /// its memory. `cpus` is indexed by CPU id, `tags` is [`Storage::tags`]. Costs one load each time the engine looks at
+    /// a CPU.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new). If the kernel is not [`Kernel::SCATTERED`].
+    #[inline]
+    pub fn scattered(
+        kernel: K,
+        design: Design,
+        kernel_root: Root,
+        cpus: &'a mut [&'a mut PerCpu<K::Facade>],
+        tags: &'a mut [<K::Facade as Facade>::U64],
+    ) -> Self {
+        assert!(K::SCATTERED, "the kernel is not SCATTERED: call Engine::new");
+        Self::build(kernel, design, kernel_root, Cpus::scattered(cpus), tags)
+    }
+
+    #[inline]
+    fn build(
+        kernel: K,
+        design: Design,
+        kernel_root: Root,
+        cpus: Cpus<'a, K, W>,
+        tags: &'a [<K::Facade as Facade>::U64],
+    ) -> Self {
         assert!(
             K::POLICY.is_none_or(|compiled| compiled == design.policy),
             "the kernel is compiled for another policy (Kernel::POLICY)"
         );
         let design = design.normalised();
-        let cpus = storage.cpus.len();
-        assert!(cpus >= 1 && cpus <= 64 * W, "{cpus} CPUs do not fit a set of {W} words");
-        if let Err(why) = design.fits(cpus) {
+        let count = cpus.len();
+        assert!(
+            count >= 1 && count <= 64 * W,
+            "{count} CPUs do not fit a set of {W} words"
+        );
+        if let Err(why) = design.fits(count) {
             panic!("{why}");
         }
         let pool = design.pool();
         if design.tags() != Tags::PerCpu {
             let words = tag_words(pool.end);
-            assert!(storage.tags.len() >= words, "{words} tag words needed");
+            assert!(tags.len() >= words, "{words} tag words needed");
         }
         Engine {
             kernel,
             straight: Straight::of(&design.policy),
             design,
-            cpus: storage.cpus,
+            cpus,
             kernel_root,
             online: CpuSet::new(),
             next_space: CachePadded(Word::new(1)),
             kernel_log: FlushLog::new(),
-            tags: TagPool::new(storage.tags, pool),
+            tags: TagPool::new(tags, pool),
             rollover: RollOver::new(),
             nmi_walkers: CpuSet::new(),
             grace: CachePadded(Word::new(0)),

@@ -3,8 +3,10 @@
 //! [`Kernel`] has six required functions and one required constant. The other functions have defaults that are right
 //! for a machine without the feature. The crate `shootdown-cpu` provides those that only execute instructions;
 //! `examples/minimal-*` are kernels around them. Each hook states when it is called and in which context. None may
-//! allocate, take a lock, or call back into the engine, with one exception: [`unpin`](Kernel::unpin) may switch to
-//! another thread, which may call anything.
+//! allocate or call back into the engine; [`unpin`](Kernel::unpin) may switch to another thread, which may call
+//! anything. Only [`secondary`](Kernel::secondary) and [`secondary_sync`](Kernel::secondary_sync) may take a lock, such
+//! as that of an IOMMU's queue: with interrupts masked, and one that no CPU holds over a flush. Copy what other hooks
+//! need before the first call: APIC ids that a lock protects into an array, indexed by CPU number.
 
 use crate::adaptive::costs::Costs;
 use crate::cpuset::CpuMask;
@@ -275,6 +277,7 @@ pub enum Demotion {
 /// on this CPU, except NMI handlers where the documentation of a call allows them. A [`pin`](Kernel::pin) prevents
 /// migration of its caller. The engine relies on this: handlers find spaces alive, and a frame that is proved free is
 /// free.
+#[doc = include_str!("../doc/kernel.md")]
 pub unsafe trait Kernel<const W: usize>: Sync {
     /// Whether a thread inside an engine call can be preempted or can migrate. There is no default: if a caller
     /// migrates unnoticed, the engine invalidates on the wrong CPU.
@@ -303,17 +306,18 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// ```
     const PREEMPTIBLE: bool;
 
-    /// The policy, if it is fixed when the kernel is compiled: the compiler then removes what the policy does not use.
-    /// [`Engine::new`](crate::Engine::new) must receive the same one. `None` if it is chosen at boot. The
-    /// [`Machine`](crate::Machine) is detected at boot in either case.
+    /// The policy, if it is fixed at compile time: the compiler then removes what it does not use, and
+    /// [`Engine::new`](crate::Engine::new) must receive the same one. `None` if it is chosen at boot.
     const POLICY: Option<Policy> = None;
+
+    /// Whether each CPU's state lies by itself, on its own node ([`Engine::scattered`](crate::Engine::scattered)).
+    const SCATTERED: bool = false;
 
     /// The facade whose atomics the engine uses.
     type Facade: Facade;
 
-    /// The CPU on which this runs. Called with interrupts off or migration pinned, so the answer stays true. Waiters
-    /// that may migrate call it too; for them a slightly outdated answer is good enough. Also called in NMI context, by
-    /// calls that are allowed there.
+    /// The CPU on which this runs. Called with interrupts off or pinned, so the answer stays true; by waiters that may
+    /// migrate, for which an outdated answer is good enough; and in NMI context, by calls that are allowed there.
     fn cpu(&self) -> CpuId;
 
     /// Masks interrupts on this CPU; returns what [`interrupts_restore`](Kernel::interrupts_restore) needs.
@@ -348,10 +352,9 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     fn invalidate(&self, what: Local);
 
     /// Waits until the local invalidations of this CPU are complete and visible to the code that follows. For
-    /// processors whose invalidations are asynchronous (Arm `dsb nsh; isb`, RISC-V with Svinval `sfence.inval.ir`), so
-    /// that many share one wait. Called after every group of [`invalidate`](Kernel::invalidate), before their
-    /// completion is reported; on the same CPU, pinned or with interrupts off. Nothing to do where each is complete on
-    /// return (x86, SFENCE.VMA).
+    /// processors whose invalidations are asynchronous (Arm `dsb nsh; isb`, RISC-V with Svinval `sfence.inval.ir`).
+    /// Called after every group of [`invalidate`](Kernel::invalidate), before their completion is reported, on the same
+    /// CPU, pinned or with interrupts off. Nothing to do where each is complete on return (x86, SFENCE.VMA).
     #[inline]
     fn local_sync(&self) {}
 
@@ -440,8 +443,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// Monotonic time in nanoseconds. Used for sampling windows, for stuck reports and, where reach is adaptive, to
     /// time requests. Requests take a few hundred nanoseconds, so steps up to that length are fine enough. If
     /// [`calibrate`](crate::Engine::calibrate) cannot resolve anything (a tick of milliseconds), costs keep their
-    /// assumed values. A constant disables the reports, and leaves promotion to the CPUs whose window that time selects
-    /// (with 0, every 32nd from CPU 0).
+    /// assumed values. A constant disables the reports, and leaves promotion to the CPUs whose window it selects.
     #[inline]
     fn now_ns(&self) -> u64 {
         0
@@ -455,8 +457,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// against it. KVM uses a compare-exchange of "preempted" for "preempted, flush", and at entry an exchange for 0. A
     /// query followed by a store loses the request to an entry between the two (CVE-2019-3016). Called pinned, after
     /// the entry writes and a full barrier. Never called where page-table pages are freed or lockless walks are
-    /// concerned: a CPU may be descheduled in the middle of a walk. An unnecessary request costs a flush and is
-    /// correct.
+    /// concerned: a CPU may be descheduled in the middle of a walk.
     #[inline]
     fn flush_at_entry(&self, _cpu: CpuId) -> bool {
         false

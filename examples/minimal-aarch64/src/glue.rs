@@ -1,6 +1,5 @@
 //! All the code that this kernel needs for the engine.
 
-use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU64;
 use shootdown::*;
 use shootdown_cpu::{BareMetal, Controller, Processor};
@@ -45,7 +44,7 @@ unsafe impl Kernel<1> for Hooks {
 static SHOOTDOWN: Once<(Engine<Hooks, 1>, Space<BareMetal, 1>)> = Once::new();
 
 /// Memory of the engine.
-static mut CPUS: MaybeUninit<[PerCpu<BareMetal>; 2]> = MaybeUninit::uninit();
+static mut CPUS: [PerCpu<BareMetal>; 2] = [PerCpu::OFFLINE; 2];
 static mut TAG_WORDS: [AtomicU64; tag_words(TAGS)] = [const { AtomicU64::new(0) }; tag_words(TAGS)];
 
 /// Makes the engine. Once, on the first CPU.
@@ -54,7 +53,7 @@ pub fn start(kernel_root: u64, root: u64) {
     let processor = Processor::discover(kernel_root);
     let (cpus, tags) = (&raw mut CPUS, &raw mut TAG_WORDS);
     // SAFETY: the only reference to them, and this runs once.
-    let (cpus, tags) = unsafe { ((*cpus).write([PerCpu::new(), PerCpu::new()]), &mut *tags) };
+    let (cpus, tags) = unsafe { (&mut *cpus, &mut *tags) };
     let design = POLICY.on(processor.machine().limited_to(TAGS));
     let engine = Engine::new(Hooks { processor }, design, kernel_root, Storage { cpus, tags });
     let space = engine.space(Root(root));

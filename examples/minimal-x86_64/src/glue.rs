@@ -1,6 +1,5 @@
 //! All the code that this kernel needs for the engine.
 
-use core::mem::MaybeUninit;
 use shootdown::*;
 use shootdown_cpu::{BareMetal, Controller, Processor};
 use spin::Once;
@@ -36,7 +35,7 @@ unsafe impl Kernel<1> for Hooks {
 static SHOOTDOWN: Once<(Engine<Hooks, 1>, Space<BareMetal, 1>)> = Once::new();
 
 /// Memory of the engine.
-static mut CPUS: MaybeUninit<[PerCpu<BareMetal>; 2]> = MaybeUninit::uninit();
+static mut CPUS: [PerCpu<BareMetal>; 2] = [PerCpu::OFFLINE; 2];
 
 /// Makes the engine. Once, on the first CPU.
 pub fn start(kernel_root: u64, root: u64) {
@@ -44,7 +43,7 @@ pub fn start(kernel_root: u64, root: u64) {
     let processor = Processor::discover(kernel_root);
     let cpus = &raw mut CPUS;
     // SAFETY: the only reference to it, and this runs once.
-    let cpus = unsafe { (*cpus).write([PerCpu::new(), PerCpu::new()]) };
+    let cpus = unsafe { &mut *cpus };
     let (design, storage) = (POLICY.on(processor.machine()), Storage { cpus, tags: &mut [] });
     let engine = Engine::new(Hooks { processor }, design, kernel_root, storage);
     let space = engine.space(Root(root));

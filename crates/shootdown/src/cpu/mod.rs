@@ -48,3 +48,62 @@ pub(crate) mod hotplug;
 pub(crate) mod local_flag;
 pub(crate) mod state;
 pub(crate) mod switch;
+
+use crate::cpu::state::PerCpu;
+use crate::hooks::{CpuId, Kernel};
+use core::marker::PhantomData;
+use core::ops::Index;
+
+/// The states of all CPUs, by CPU id: one array, or a reference to each if [`Kernel::SCATTERED`]. The other is empty.
+/// The constant decides, so that an index takes no branch.
+pub(crate) struct Cpus<'a, K: Kernel<W>, const W: usize> {
+    together: &'a [PerCpu<K::Facade>],
+    scattered: &'a [&'a mut PerCpu<K::Facade>],
+    kernel: PhantomData<fn() -> K>,
+}
+
+impl<'a, K: Kernel<W>, const W: usize> Cpus<'a, K, W> {
+    #[inline]
+    pub(crate) fn together(cpus: &'a [PerCpu<K::Facade>]) -> Self {
+        Cpus {
+            together: cpus,
+            scattered: &[],
+            kernel: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn scattered(cpus: &'a [&'a mut PerCpu<K::Facade>]) -> Self {
+        Cpus {
+            together: &[],
+            scattered: cpus,
+            kernel: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        if K::SCATTERED {
+            self.scattered.len()
+        } else {
+            self.together.len()
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PerCpu<K::Facade>> {
+        (0..self.len()).map(|cpu| &self[cpu])
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Index<CpuId> for Cpus<'_, K, W> {
+    type Output = PerCpu<K::Facade>;
+
+    #[inline]
+    fn index(&self, cpu: CpuId) -> &PerCpu<K::Facade> {
+        if K::SCATTERED {
+            &*self.scattered[cpu]
+        } else {
+            &self.together[cpu]
+        }
+    }
+}

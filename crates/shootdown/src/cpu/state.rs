@@ -19,10 +19,11 @@ use crate::facade::{Facade, Word};
 use crate::flush::deferred::Deferring;
 use crate::space::CachePadded;
 use crate::tags::rollover::Running;
-use crate::transport::request::{Queue, Request};
-use core::sync::atomic::Ordering;
+use crate::transport::request::{IDLE, Queue, Request};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1.4 KiB.
+/// Per-CPU state; the kernel supplies one for each CPU. 1,536 bytes, 1,600 with debug assertions.
 #[repr(C, align(64))]
 pub struct PerCpu<F: Facade> {
     /// [`State`], packed into one word: loaded space, lazy, switching, kind of tag, offline. One word because a
@@ -45,6 +46,9 @@ pub struct PerCpu<F: Facade> {
     pub(crate) own: Own<F>,
     pub(crate) walking: crate::walk::Walking<F>,
 }
+
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
+const _: () = assert!(size_of::<PerCpu<crate::facade::Native>>() == if cfg!(debug_assertions) { 1600 } else { 1536 });
 
 /// Words that only their CPU accesses, with interrupts off. They are words of the facade, so that there is no data race
 /// even if the contract is broken. All accesses are relaxed.
@@ -82,7 +86,7 @@ pub(crate) struct Slot<F: Facade> {
 }
 
 impl<F: Facade> PerCpu<F> {
-    /// An offline CPU.
+    /// An offline CPU. `OFFLINE` repeats what is not zero.
     pub fn new() -> Self {
         PerCpu {
             state: F::U64::new(State::OFF.0),
@@ -129,6 +133,24 @@ impl<F: Facade> PerCpu<F> {
     pub(crate) fn publish(&self, state: State) {
         self.state.store(state.0, Ordering::Release);
     }
+}
+
+impl<F: Facade<U64 = AtomicU64>> PerCpu<F> {
+    /// [`new`](PerCpu::new) as a constant, for statics:
+    ///
+    /// ```
+    /// use shootdown::{Native, PerCpu};
+    /// static mut CPUS: [PerCpu<Native>; 4] = [PerCpu::OFFLINE; 4];
+    /// ```
+    #[expect(clippy::declare_interior_mutable_const, reason = "each use is a CPU of its own")]
+    pub const OFFLINE: Self = {
+        // SAFETY: it consists of atomic integers and booleans, for which zero is a value.
+        let mut cpu = unsafe { MaybeUninit::<Self>::zeroed().assume_init() };
+        cpu.state = AtomicU64::new(State::OFF.0);
+        cpu.request.unacknowledged = CachePadded(AtomicU64::new(IDLE));
+        cpu.own.lag = AtomicU64::new(CatchUpLag::MAX.0);
+        cpu
+    };
 }
 
 impl<F: Facade> Default for PerCpu<F> {
@@ -198,5 +220,33 @@ impl State {
     #[inline]
     pub(crate) const fn is_off(self) -> bool {
         self.0 & Self::IS_OFF != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facade::Native;
+
+    #[test]
+    fn the_constant_is_the_same_as_the_function() {
+        let words = |cpu: PerCpu<Native>| {
+            let PerCpu {
+                state,
+                post,
+                served,
+                own,
+                ..
+            } = cpu;
+            let request = cpu.request.unacknowledged.0;
+            let first = [state, post, served.0, request, own.space, own.slot, own.tag];
+            let then = [own.kernel_seen, own.next_victim, own.lag, own.unused_kernel_sections];
+            let slots = own.slots.into_iter().flat_map(|slot| [slot.space, slot.generation]);
+            let all = first.into_iter().chain(then).chain(slots).map(AtomicU64::into_inner);
+            all.collect::<std::vec::Vec<_>>()
+        };
+        assert_eq!(words(PerCpu::OFFLINE), words(PerCpu::new()));
+        let offline = PerCpu::<Native>::OFFLINE;
+        assert!(!offline.queue.has_ready() && offline.state().is_off());
     }
 }

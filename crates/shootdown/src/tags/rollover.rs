@@ -131,7 +131,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let renewed = Mode::Rolled { epoch, tag };
             // A CPU ran on it at the last roll-over: it still belongs to the space.
             let mut reserved = false;
-            for cpu in self.cpus {
+            for cpu in self.cpus.iter() {
                 if cpu.running.reserved.load(Ordering::Relaxed) == old.pack() {
                     cpu.running.reserved.store(renewed.pack(), Ordering::Relaxed);
                     reserved = true;
@@ -155,7 +155,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn roll_over(&self, epoch: u64) {
         self.rollover.epoch.0.store(epoch, Ordering::Relaxed);
         self.tags.free_all();
-        for cpu in self.cpus {
+        for cpu in self.cpus.iter() {
             let mut kept = cpu.running.active.swap_full(0);
             if kept == 0 && !cpu.state().is_off() {
                 // It took no slow path since the last roll-over, so it still runs on what was reserved then. Unless it

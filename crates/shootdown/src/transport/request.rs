@@ -119,7 +119,7 @@ const NAME: u32 = 5;
 const SENDING: u64 = 1 << 32;
 
 /// Value of the count while the descriptor is unused: the targets are done, and the requester has seen it.
-const IDLE: u64 = 1 << 33;
+pub(crate) const IDLE: u64 = 1 << 33;
 
 /// A descriptor: 64 bytes that targets read, 64 in which they acknowledge.
 pub(crate) struct Request<F: Facade> {
@@ -375,8 +375,8 @@ impl<F: Facade> Queue<F> {
                 *place = taken(left.trailing_zeros());
                 left &= left - 1;
             }
-            // An empty place is treated like a request that was taken back.
-            group.into_iter().for_each(&mut serve);
+            // An empty place is treated like a request that was taken back. By reference: by value would be a copy.
+            group.iter().for_each(|pointer| serve(*pointer));
         }
     }
 }

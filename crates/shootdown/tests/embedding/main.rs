@@ -5,6 +5,7 @@ mod misuse;
 mod no_tags;
 mod queries;
 mod requests;
+mod scattered;
 mod secondary;
 mod tags;
 
