@@ -29,6 +29,7 @@
 //! | many spaces at once | [`Engine::batch`], and [`Engine::flush_pending`] before relying on a cleared entry |
 //! | private memory was unmapped, frames can wait | [`Engine::flush_later`], and [`Engine::tick`] on every CPU |
 //! | kernel mappings changed | [`Engine::flush_kernel`] |
+//! | a fault at an address whose entry is valid | [`Engine::spurious_fault`] |
 //! | page tables are read without a lock | [`Engine::walk`] |
 //! | page-table pages were unlinked | [`Engine::flush_tables`], or [`Engine::flush`] and [`Engine::retire_tables`] |
 //! | the same, pages can wait | [`Engine::flush_tables_later`], and [`Engine::quiescent`] on every CPU |

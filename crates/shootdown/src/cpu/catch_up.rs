@@ -8,7 +8,7 @@ use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Answer, Event, Kernel, Local, Tag};
-use crate::range::Range;
+use crate::range::{Range, Stride};
 use crate::space::log::{FlushLog, LOG_ENTRIES};
 use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
@@ -157,6 +157,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Any context in which the CPU cannot change; masks interrupts itself.
     pub fn flush_this_cpu(&self) {
         self.masked(|| self.flush_everything_here());
+    }
+
+    /// Handles a fault at `address` that the present page table does not justify: its entry became valid, or more
+    /// permissive, and this CPU used the old one. RISC-V lets harts cache invalid entries. Invalidates the page on this
+    /// CPU, for user and kernel addresses. If a page-table page was added above the entry, call
+    /// [`flush_this_cpu`](Self::flush_this_cpu). Any context with a CPU that cannot change; masks interrupts itself.
+    pub fn spurious_fault(&self, address: u64) {
+        let (address, stride) = (address & !(Stride::Size4K.bytes() - 1), Stride::Size4K);
+        self.masked(|| self.complete_here(|| self.kernel.invalidate(Local::Kernel { address, stride })));
     }
 
     /// Flushes everything on this CPU.

@@ -71,6 +71,8 @@ pub enum Reach {
     Adaptive,
     /// Not at all. Unsound: the negative control that an oracle must catch.
     None,
+    /// On the calling CPU only. Unsound: the negative control for kernels whose CPUs need their own invalidations.
+    Local,
 }
 
 /// Which CPUs of the set are interrupted. Read in `flush/targets.rs`.
@@ -304,6 +306,12 @@ impl Tags {
 }
 
 impl Reach {
+    /// Whether it is a negative control, which reaches no other CPU.
+    #[inline]
+    pub(crate) const fn is_control(self) -> bool {
+        matches!(self, Reach::None | Reach::Local)
+    }
+
     #[inline]
     pub(crate) const fn is_adaptive(self) -> bool {
         match self {

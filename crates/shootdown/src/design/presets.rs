@@ -157,6 +157,13 @@ impl Policy {
         reach: Reach::None,
         ..Policy::IPI
     };
+
+    /// As [`IPI`](Self::IPI), without the remote part: each flush invalidates on the calling CPU only. Unsound: the
+    /// negative control for a kernel that does not get far without its own invalidations. Not a preset.
+    pub const LOCAL_ONLY: Policy = Policy {
+        reach: Reach::Local,
+        ..Policy::IPI
+    };
 }
 
 impl Design {

@@ -92,8 +92,8 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             Some(other) if other != space.id => SEVERAL,
             Some(_) | None => space.id,
         });
-        if engine.policy().reach == Reach::None {
-            return;
+        if engine.policy().reach.is_control() {
+            return engine.flush_as_control(space, &range);
         }
         if engine.policy().free == Free::Synchronous {
             let _done = engine.flush(space, range);

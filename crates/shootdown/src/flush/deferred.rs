@@ -25,7 +25,7 @@
 //! frames that one CPU's unmaps hold in quarantine would exceed [`Design::defer_frames`](crate::Policy::defer_frames).
 
 use crate::cpu::state::PerCpu;
-use crate::design::{Free, Reach, Requests};
+use crate::design::{Free, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::token::Flushed;
@@ -87,7 +87,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// space's generation and a word of this CPU. Ordering: the entry writes come before the call; a full barrier.
     pub fn flush_later(&self, space: &Space<K::Facade, W>, range: Range, frames: u32) -> Unmapped {
         if self.policy().free != Free::Deferred
-            || self.policy().reach == Reach::None
+            || self.policy().reach.is_control()
             || range.tables()
             || self.mode(space) != Mode::PerCpu
         {

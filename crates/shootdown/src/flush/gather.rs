@@ -82,23 +82,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ///
     /// # Example
     /// ```
-    /// # use shootdown::*;
-    /// # struct MyKernel;
-    /// # unsafe impl Kernel<1> for MyKernel {
-    /// #     const PREEMPTIBLE: bool = false;
-    /// #     type Facade = Native;
-    /// #     fn cpu(&self) -> CpuId { 0 }
-    /// #     fn interrupts_off(&self) -> u64 { 0 }
-    /// #     fn interrupts_restore(&self, _saved: u64) {}
-    /// #     fn send_ipi(&self, _targets: &CpuMask<1>) {}
-    /// #     fn invalidate(&self, _what: Local) {}
-    /// #     fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
-    /// # }
-    /// # let mut cpus = [PerCpu::<Native>::new()];
-    /// # let storage = Storage { cpus: &mut cpus, tags: &mut [] };
-    /// # let engine = Engine::new(MyKernel, Policy::IPI.into(), Root(0x1000), storage);
+    /// # mod stub { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/stub.rs")); }
+    /// # use stub::*;
+    /// # let engine = start();
     /// # let space = engine.space(Root(0x2000));
-    /// # engine.cpu_online();
     /// let mut free = Vec::new();
     /// let mut buffer = [0_u64; 64];
     /// let release = |freed: Freed<'_, u64>| free.extend_from_slice(freed.pages);

@@ -1,5 +1,6 @@
 //! Flushing kernel addresses: every online CPU, global entries, both halves (rule 7).
 
+use crate::cpuset::CpuMask;
 use crate::design::{Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
@@ -64,7 +65,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             _ => K::Facade::full_barrier(),
         }
         token.secondary = self.notify_secondary_of_kernel(&range);
-        let targets = self.all_targets(me);
+        let targets = match self.policy().reach {
+            Reach::Local => CpuMask::EMPTY,
+            _ => self.all_targets(me),
+        };
         self.interrupt(token, targets, EncodedRequest::kernel(&range), pin, &|engine| {
             engine.masked(|| match engine.policy().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),

@@ -135,7 +135,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
     #[inline]
     pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
-        if self.policy().reach != Reach::None {
+        if self.policy().reach.is_control() {
+            self.flush_as_control(space, &range);
+        } else {
             let pin = self.pinned();
             let flush = self.publish_and_count(space, range);
             if let Err(pin) = self.flush_straight(&flush, pin) {
@@ -242,7 +244,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         walkers: bool,
         hold: bool,
     ) -> Option<Issued<'e, K, W>> {
-        if self.policy().reach == Reach::None {
+        if self.policy().reach.is_control() {
+            self.flush_as_control(space, &range);
             return None;
         }
         let pin = self.pinned();
@@ -388,6 +391,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.catch_up(cpu, space);
         } else {
             self.sync_loaded_space(cpu);
+        }
+    }
+
+    /// A flush under a negative control: the local part, or nothing.
+    #[cold]
+    pub(crate) fn flush_as_control(&self, space: &Space<K::Facade, W>, range: &Range) {
+        if self.policy().reach == Reach::Local {
+            let pin = self.pinned();
+            let flush = self.publish_and_count(space, *range);
+            self.flush_here(pin.cpu, space, flush.generation, *range);
         }
     }
 

@@ -65,6 +65,19 @@ impl Flushed {
 ///
 /// Nothing remote refers to it: forgetting it leaks nothing and frees nothing, it only loses the proof. It may be
 /// waited for later, on another CPU, with preemption on.
+///
+/// # Example
+/// ```
+/// # mod stub { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/stub.rs")); }
+/// # use stub::*;
+/// let engine = start();
+/// let space = engine.space(Root(0x2000));
+/// // Entries were cleared under the lock of the page table.
+/// let token = engine.dispatch(&space, Range::page(0x7000));
+/// // The lock is released; other work is done while the targets answer.
+/// let flushed = token.wait();
+/// drop(flushed); // the frame may be freed
+/// ```
 #[must_use = "the flush is not complete until it is waited for"]
 #[repr(C)]
 pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {

@@ -35,6 +35,21 @@ pub(crate) struct CachePadded<T>(pub(crate) T);
 /// An address space. `W` words of CPUs; see [`Engine`](crate::Engine) for the calls that take one.
 ///
 /// Each group of words that is written together has its own cache line. Size: 704 bytes with `W` = 1, 2.6 KiB with 128.
+///
+/// # Example
+/// ```
+/// # mod stub { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/stub.rs")); }
+/// # use stub::*;
+/// let engine = start();
+/// let space = engine.space(Root(0x2000));
+/// assert!(space.cpus().is_empty()); // no CPU has loaded it
+/// // SAFETY: the space is retired before it is dropped.
+/// unsafe { engine.switch_to(&space) };
+/// assert!(space.cpus().contains(0));
+/// engine.switch_to_kernel();
+/// let _ = engine.retire(&space); // no CPU has it loaded any more
+/// drop(space);
+/// ```
 #[repr(C, align(64))]
 pub struct Space<F: Facade, const W: usize> {
     /// Never reused, from 1. Read-only.

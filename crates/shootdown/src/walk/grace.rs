@@ -9,7 +9,7 @@
 
 use super::retire::TablesFree;
 use crate::cpu::state::PerCpu;
-use crate::design::{Reach, Walkers};
+use crate::design::Walkers;
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::hooks::Kernel;
@@ -47,7 +47,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// interrupts no CPU because of walks, and the caller keeps the pages until the grace period is over. Under every
     /// other mode it is `flush_tables`.
     pub fn flush_tables_later(&self, space: &Space<K::Facade, W>, range: Range) -> Retired {
-        if self.policy().walkers != Walkers::GracePeriod || self.policy().reach == Reach::None {
+        if self.policy().walkers != Walkers::GracePeriod || self.policy().reach.is_control() {
             return Retired::Now(self.flush_tables(space, range));
         }
         let _flushed = self.flush(space, range.with_tables());

@@ -77,6 +77,20 @@ use core::sync::atomic::Ordering;
 /// held (flush, retire, `Token::wait`): the CPU would answer although walks continue. A debug build panics. A release
 /// build does not answer until the walk is over, so nothing is freed too early, but two CPUs that both break the rule
 /// may wait forever.
+///
+/// # Example
+/// ```
+/// # mod stub { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/stub.rs")); }
+/// # use stub::*;
+/// let engine = start();
+/// let space = engine.space(Root(0x2000));
+/// let walk = engine.walk(&space);
+/// // Read the page table from its root: no page-table page that can be reached is freed meanwhile.
+/// drop(walk);
+/// // The other side has unlinked a page-table page that maps 2 MiB.
+/// let free = engine.flush_tables(&space, Range::pages(0, 1 << 21, Stride::Size4K));
+/// drop(free); // the proof that the page may be freed
+/// ```
 #[must_use = "the walk is over when the guard is dropped"]
 pub struct Walk<'e, 'k, K: Kernel<W>, const W: usize> {
     engine: &'e Engine<'k, K, W>,

@@ -11,7 +11,7 @@ use super::policy;
 use super::slots::ANY;
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
-use crate::design::{Reach, Walkers};
+use crate::design::Walkers;
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::flush::token::{Flushed, Token};
@@ -72,7 +72,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// of a [batch](crate::Batch) of several spaces, which does not name them.
     pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
         self.insist_on_tables(space, flushed);
-        if self.policy().walkers == Walkers::None || self.policy().reach == Reach::None {
+        if self.policy().walkers == Walkers::None || self.policy().reach.is_control() {
             return TablesFree(());
         }
         let pin = self.pinned();

@@ -45,6 +45,38 @@ fn a_space_on_one_cpu_is_flushed_without_interrupts_page_by_page() {
 }
 
 #[test]
+fn the_control_without_the_remote_part_invalidates_here_and_asks_no_other_cpu() {
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::LOCAL_ONLY));
+    let engine = machine.engine(&kernel, Policy::LOCAL_ONLY);
+    let space = engine.space(Root(1));
+    for cpu in [1, 0] {
+        kernel.cpu.set(cpu);
+        run_in_turn(&engine, [&space]);
+    }
+    kernel.local.borrow_mut().clear();
+    let _ = engine.flush(&space, Range::page(0x5000));
+    let _ = engine.dispatch(&space, Range::page(0x6000)).wait();
+    let mut batch = engine.batch();
+    batch.add(&space, Range::page(0x7000));
+    let _ = batch.finish();
+    let _ = engine.flush_kernel(Range::page(0x8000));
+    let local = kernel.local.borrow();
+    assert_eq!(local.len(), 4, "{local:?}");
+    assert!(local.iter().all(|(cpu, _)| *cpu == 0), "{local:?}");
+    assert_eq!(kernel.ipis.get(), 0);
+}
+
+#[test]
+fn a_spurious_fault_invalidates_its_page_here_under_every_tag() {
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
+    let engine = machine.engine(&kernel, Policy::IPI);
+    engine.spurious_fault(0x5123);
+    let (address, stride) = (0x5000, Stride::Size4K);
+    assert_eq!(*kernel.local.borrow(), [(0, Local::Kernel { address, stride })]);
+    assert!(!kernel.masked.get());
+}
+
+#[test]
 fn a_range_above_the_ceiling_flushes_the_tag() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(1, Policy::IPI));
     let engine = machine.engine(&kernel, Policy::IPI);
