@@ -522,8 +522,9 @@ struct shootdown_settings {
      */
     void *kernel;
     /**
-     * Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Null
-     * for the design that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
+     * Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Negative
+     * controls for tests: "none" invalidates nothing, "local-only" nothing on other CPUs. Null for the design that the
+     * library is built for (the variable SHOOTDOWN_DESIGN of its build).
      */
     const char *design;
     /**
@@ -937,6 +938,16 @@ void shootdown_flush_all(const struct shootdown_engine *engine);
  * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_flush_this_cpu(const struct shootdown_engine *engine);
+
+/**
+ * Handles a fault at an address whose present entry allows the access: this CPU used the previous entry, which was
+ * invalid or less permissive. Invalidates the page on this CPU. If a page-table page was added above the entry, call
+ * shootdown_flush_this_cpu. Any context with a CPU that cannot change.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and their objects still live.
+ */
+void shootdown_spurious_fault(const struct shootdown_engine *engine, uint64_t address);
 
 /**
  * Begins to gather an unmap of a space. Pending frames are kept in buffer, which has room for capacity of them, at

@@ -162,5 +162,17 @@ pub unsafe extern "C" fn shootdown_flush_this_cpu(engine: *const shootdown_engin
     unsafe { engine_of(engine).flush_this_cpu() }
 }
 
+/// Handles a fault at an address whose present entry allows the access: this CPU used the previous entry, which was
+/// invalid or less permissive. Invalidates the page on this CPU. If a page-table page was added above the entry, call
+/// shootdown_flush_this_cpu. Any context with a CPU that cannot change.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and their objects still live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_spurious_fault(engine: *const shootdown_engine, address: u64) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).spurious_fault(address) }
+}
+
 // The size reserved by C suffices.
 const _: () = assert!(size_of::<CToken>() <= size_of::<shootdown_token>() && align_of::<CToken>() <= 8);

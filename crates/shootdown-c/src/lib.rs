@@ -3,6 +3,17 @@
 //! `include/shootdown.h` is generated from these files, comments included, so they are written for a reader of C. The
 //! full guarantees of a call are documented where it is implemented: [`shootdown`] and its `hooks`.
 //!
+//! # Example
+//! ```c
+//! struct shootdown_space *space = shootdown_space_init(engine, memory_of_space, root);
+//! shootdown_switch_to(engine, space);         /* the scheduler, on each CPU that runs it */
+//! *entry = 0;                                 /* a translation is withdrawn */
+//! shootdown_flush(engine, space, (struct shootdown_range){address, address + 4096, 12, false});
+//! free_frame(frame);                          /* no CPU uses it any more */
+//! shootdown_retire(engine, space);            /* the process has ended; its tables may be freed */
+//! ```
+//! `README.md` has the start, `tests/machine.c` every call, and `examples/minimal-c` is a kernel.
+//!
 //! A hook costs an indirect call here. A kernel that cannot afford that writes the six required ones in Rust.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![allow(non_camel_case_types)] // the names of the header

@@ -134,6 +134,9 @@ unsafe fn preset(name: *const c_char) -> Option<Design> {
     match FIXED {
         Some((fixed, design)) => is(fixed).then_some(design),
         None => {
+            if is("local-only") {
+                return Some(Policy::LOCAL_ONLY.on(Machine::PCID));
+            }
             let mut presets = Design::PRESETS.iter();
             let (_, design, _) = presets.find(|(known, ..)| is(known))?;
             Some(*design)
@@ -207,8 +210,9 @@ pub struct shootdown_settings {
     pub hooks: shootdown_hooks,
     /// The context pointer of each hook. Shared by all CPUs; used for the engine's lifetime.
     pub kernel: *mut c_void,
-    /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Null
-    /// for the design that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
+    /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Negative
+    /// controls for tests: "none" invalidates nothing, "local-only" nothing on other CPUs. Null for the design that the
+    /// library is built for (the variable SHOOTDOWN_DESIGN of its build).
     pub design: *const c_char,
     /// The changes to its policy; null for none. Only shootdown_engine_init reads it, and the machine.
     pub policy: *const shootdown_policy,

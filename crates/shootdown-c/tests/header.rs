@@ -167,8 +167,10 @@ mod machine {
             let (status, text) = run(&program, design);
             assert_eq!(status, Some(0), "{design}: {text}");
         }
-        let (status, text) = run(&program, "none");
-        assert_eq!(status, Some(3), "stale translations are found: {text}");
+        for control in ["none", "local-only"] {
+            let (status, text) = run(&program, control);
+            assert_eq!(status, Some(3), "{control}: stale translations are found: {text}");
+        }
         // The same machine catches a kernel that omits one of its obligations.
         for (name, forgotten, design) in [
             ("without_pages", "-DFORGET_PAGES", "ipi"),
