@@ -1,27 +1,35 @@
-//! A software TLB: direct-mapped, tagged, with a cache of links to lowest-level tables.
+//! A software TLB: set-associative, tagged, with a cache of links to lowest-level tables.
 
 use crate::threads::Mmu;
 use shootdown::{Local, Root, Stride, Tag};
 
-/// Leaf entries; a power of two.
-const ENTRIES: usize = 256;
-
-/// Links; a power of two.
+/// Sets of links; a power of two.
 const LINKS: usize = 16;
 
 /// Translations of 4 KiB pages to an `E`, and links from 2 MiB spans to an `L`, which represents a lowest-level page
 /// table. A larger page is cached in pieces. An emulator stores host addresses in both.
+///
+/// `SETS` sets, a power of two, of `WAYS` entries. [`new`](Tlb::new) makes the default, 256 entries, direct-mapped; any
+/// other size is made by `Default`:
+///
+/// ```
+/// use shootdown_host::Tlb;
+/// let tlb = Tlb::<u64, u64, 128, 12>::default(); // 1536 entries, 12-way
+/// assert_eq!(tlb.lookup(0x7000), None);
+/// ```
 #[derive(Debug)]
-pub struct Tlb<E, L> {
+pub struct Tlb<E, L, const SETS: usize = 256, const WAYS: usize = 1> {
     root: Root,
     tag: Tag,
-    pages: Cache<E, ENTRIES, 12>,
-    links: Cache<L, LINKS, 21>,
+    pages: Cache<E, SETS, WAYS, 12>,
+    links: Cache<L, LINKS, 1, 21>,
 }
 
-/// `N` lines, each for a span of `1 << SHIFT` bytes.
+/// `SETS` sets of `WAYS` lines, each for a span of `1 << SHIFT` bytes. The first line of a set is the youngest.
 #[derive(Debug)]
-struct Cache<T, const N: usize, const SHIFT: u32>(Box<[Option<Line<T>>; N]>);
+struct Cache<T, const SETS: usize, const WAYS: usize, const SHIFT: u32>(Box<[Set<T, WAYS>]>);
+
+type Set<T, const WAYS: usize> = [Option<Line<T>>; WAYS];
 
 #[derive(Debug, Clone, Copy)]
 struct Line<T> {
@@ -31,38 +39,51 @@ struct Line<T> {
     value: T,
 }
 
-impl<T: Copy, const N: usize, const SHIFT: u32> Cache<T, N, SHIFT> {
+impl<T: Copy, const SETS: usize, const WAYS: usize, const SHIFT: u32> Cache<T, SETS, WAYS, SHIFT> {
     fn new() -> Self {
-        Cache(Box::new([None; N]))
+        const {
+            assert!(
+                SETS.is_power_of_two() && WAYS > 0,
+                "a power of two sets, of one way or more"
+            )
+        };
+        Cache(vec![[None; WAYS]; SETS].into_boxed_slice())
     }
 
     #[inline]
     fn get(&self, tag: Tag, address: u64) -> Option<T> {
         let number = address >> SHIFT;
-        let line = self.0[number as usize % N].as_ref()?;
-        (line.number == number && line.tag.is_none_or(|of| of == tag)).then_some(line.value)
+        let lines = self.0[number as usize % SETS].iter().flatten();
+        let is = |line: &&Line<T>| line.number == number && line.tag.is_none_or(|of| of == tag);
+        lines.into_iter().find(is).map(|line| line.value)
     }
 
     fn put(&mut self, tag: Option<Tag>, address: u64, value: T) {
         let number = address >> SHIFT;
-        self.0[number as usize % N] = Some(Line { tag, number, value });
+        let set = &mut self.0[number as usize % SETS];
+        // In place of an entry that it replaces, of an empty one, or of the oldest.
+        let old = |line: &Option<Line<T>>| line.is_none_or(|line| line.number == number && line.tag == tag);
+        let place = set.iter().position(old).unwrap_or(WAYS - 1);
+        set[..=place].rotate_right(1);
+        set[0] = Some(Line { tag, number, value });
     }
 
     /// Drops entries within the page of `stride` at `address` whose tag `goes`.
     fn drop_span(&mut self, address: u64, stride: Stride, goes: impl Fn(Option<Tag>) -> bool) {
         let first = (address & !(stride.bytes() - 1)) >> SHIFT;
         let count = (stride.bytes() >> SHIFT).max(1);
-        for index in 0..count.min(N as u64) {
-            let line = &mut self.0[(first + index) as usize % N];
-            if line.is_some_and(|line| (first..first + count).contains(&line.number) && goes(line.tag)) {
-                *line = None;
+        for index in 0..count.min(SETS as u64) {
+            for line in &mut self.0[(first + index) as usize % SETS] {
+                if line.is_some_and(|line| (first..first + count).contains(&line.number) && goes(line.tag)) {
+                    *line = None;
+                }
             }
         }
     }
 
     /// Drops every entry whose tag `goes`.
     fn drop_all(&mut self, goes: impl Fn(Option<Tag>) -> bool) {
-        for line in self.0.iter_mut() {
+        for line in self.0.iter_mut().flatten() {
             if line.is_some_and(|line| goes(line.tag)) {
                 *line = None;
             }
@@ -73,14 +94,11 @@ impl<T: Copy, const N: usize, const SHIFT: u32> Cache<T, N, SHIFT> {
 impl<E: Copy, L: Copy> Tlb<E, L> {
     /// An empty TLB. Load a root before any look-up.
     pub fn new() -> Self {
-        Tlb {
-            root: Root(0),
-            tag: Tag(0),
-            pages: Cache::new(),
-            links: Cache::new(),
-        }
+        Self::default()
     }
+}
 
+impl<E: Copy, L: Copy, const SETS: usize, const WAYS: usize> Tlb<E, L, SETS, WAYS> {
     /// The loaded root, which a miss walks.
     pub fn root(&self) -> Root {
         self.root
@@ -109,13 +127,22 @@ impl<E: Copy, L: Copy> Tlb<E, L> {
     }
 }
 
-impl<E: Copy, L: Copy> Default for Tlb<E, L> {
+impl<E: Copy, L: Copy, const SETS: usize, const WAYS: usize> Default for Tlb<E, L, SETS, WAYS> {
     fn default() -> Self {
-        Self::new()
+        Tlb {
+            root: Root(0),
+            tag: Tag(0),
+            pages: Cache::new(),
+            links: Cache::new(),
+        }
     }
 }
 
-impl<E: Copy + Send + 'static, L: Copy + Send + 'static> Mmu for Tlb<E, L> {
+impl<E, L, const SETS: usize, const WAYS: usize> Mmu for Tlb<E, L, SETS, WAYS>
+where
+    E: Copy + Send + 'static,
+    L: Copy + Send + 'static,
+{
     fn invalidate(&mut self, what: Local) {
         match what {
             Local::Page {
@@ -186,6 +213,28 @@ mod tests {
             tlb.invalidate(page(0x20_0000, stride, false));
             assert_eq!((tlb.lookup(0x20_1000), tlb.link(0x20_0000)), (None, None));
         }
+    }
+
+    #[test]
+    fn a_set_keeps_as_many_entries_as_it_has_ways_and_each_is_invalidated() {
+        let mut tlb = Tlb::<u8, u8, 2, 2>::default();
+        tlb.load_root(Root(1), Tag(1), true);
+        // All in the same set; the first is the oldest.
+        let pages = [0x2000, 0x4000, 0x6000];
+        for (entry, page) in (1..).zip(pages) {
+            tlb.fill(page, entry, false);
+        }
+        assert_eq!(pages.map(|page| tlb.lookup(page)), [None, Some(2), Some(3)]);
+        tlb.fill(0x4000, 9, false);
+        assert_eq!(
+            pages.map(|page| tlb.lookup(page)),
+            [None, Some(9), Some(3)],
+            "replaced, not doubled"
+        );
+        tlb.invalidate(page(0x4000, Stride::Size4K, true));
+        assert_eq!(pages.map(|page| tlb.lookup(page)), [None, None, Some(3)]);
+        tlb.invalidate(Local::Tag(Tag(1)));
+        assert_eq!(tlb.lookup(0x6000), None);
     }
 
     #[test]
