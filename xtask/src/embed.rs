@@ -94,6 +94,9 @@ const KERNELS: [Minimal; 3] = [
     },
 ];
 
+/// The instruction sets of [`KERNELS`], as the book names them.
+const NAMES: [&str; 3] = ["AArch64", "RISC-V", "x86-64"];
+
 /// Common settings of all kernels.
 const COMMON: [&str; 9] = [
     "-smp",
@@ -176,12 +179,16 @@ pub fn run(end: Instant) -> Result<(), String> {
         let column = table.column_mut(column).expect("there are eight");
         column.set_cell_alignment(CellAlignment::Right);
     });
+    println!("Lines that an embedder writes\n| instruction set | Rust | C |\n| --- | --- | --- |");
+    for row in rows()? {
+        println!("{row}");
+    }
     let kernels = KERNELS.iter().map(|kernel| (kernel, Language::Rust));
     for (kernel, language) in kernels.chain(KERNELS.iter().map(|kernel| (kernel, Language::C))) {
         let name = kernel.name(language);
         let (glue, own) = kernel.lines(language)?;
         println!("{name}: {glue} lines for the engine, {own} in all");
-        if own >= MOST_LINES || glue > MOST_GLUE {
+        if own >= MOST_LINES || glue + kernel.machine_lines(language)? > MOST_GLUE {
             failures.push(format!("{name}: more than {MOST_GLUE} or {MOST_LINES} lines"));
         }
         let mut bare = 0;
@@ -231,6 +238,19 @@ pub fn run(end: Instant) -> Result<(), String> {
     }
 }
 
+/// The first cells of the book's table of what an embedder writes: instruction set, lines of Rust, lines of C. The
+/// latter are those of every machine, and the machine's own.
+fn rows() -> Result<Vec<String>, String> {
+    let row = |(kernel, name): (&Minimal, &str)| {
+        let ((rust, _), (c, _)) = (kernel.lines(Language::Rust)?, kernel.lines(Language::C)?);
+        Ok(format!(
+            "| {name} | {rust} | {c} + {} |",
+            kernel.machine_lines(Language::C)?
+        ))
+    };
+    KERNELS.iter().zip(NAMES).map(row).collect()
+}
+
 impl Minimal {
     fn folder(&self) -> PathBuf {
         workspace::root()
@@ -257,6 +277,14 @@ impl Minimal {
         };
         let glue = count("glue.rs")?;
         Ok((glue, glue + count("main.rs")?))
+    }
+
+    /// Lines for the engine that are not in its file.
+    fn machine_lines(&self, language: Language) -> Result<usize, String> {
+        match language {
+            Language::Rust => Ok(0),
+            Language::C => minimal_c::machine_lines(self.arch),
+        }
     }
 
     /// Builds it; returns the program.
@@ -351,11 +379,8 @@ mod tests {
     #[test]
     fn the_book_has_the_lines_that_are_counted() {
         let book = std::fs::read_to_string(workspace::root().join("docs/src/embedding/rust.md")).expect("it is there");
-        for (kernel, name) in KERNELS.iter().zip(["AArch64", "RISC-V", "x86-64"]) {
-            let (glue, _) = kernel.lines(Language::Rust).expect("sources are there");
-            let row = book.lines().find(|line| line.starts_with(&format!("| {name} |")));
-            let row = row.unwrap_or_else(|| panic!("no row for {name}"));
-            assert!(row.contains(&format!("| {glue} |")), "{name} has {glue} lines: {row}");
+        for row in rows().expect("sources are there") {
+            assert!(book.lines().any(|line| line.starts_with(&row)), "no row {row}");
         }
     }
 

@@ -17,6 +17,7 @@ mod kernel;
 mod linux;
 mod linux_baseline;
 mod minimal_c;
+mod miri;
 mod needs;
 mod ports;
 mod programs;
@@ -40,6 +41,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask steps            list the steps and the command each one runs
        cargo xtask book             build the book of docs/ and check its links
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
+       cargo xtask miri             run the engine's own tests under Miri
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
        cargo xtask kernel --arch A [all]  the same on A (aarch64, riscv64); all: more seeds, a table of known bugs
        cargo xtask embed            run the minimal kernels of examples/ in QEMU, with the engine and without
@@ -93,6 +95,11 @@ fn main() -> ExitCode {
             needs::Need::CMachine
                 .meet(Instant::now() + BUDGET)
                 .and_then(|()| c_library::run(Instant::now() + BUDGET)),
+        ),
+        ["miri"] => chore(
+            needs::Need::Miri
+                .meet(Instant::now() + BUDGET)
+                .and_then(|()| miri::run(Instant::now() + BUDGET)),
         ),
         ["bochs"] => chore(bochs::run(false, Instant::now() + BUDGET)),
         ["bochs", "all"] => chore(bochs::run(true, Instant::now() + BUDGET)),

@@ -25,6 +25,15 @@ pub fn lines() -> Result<(usize, usize), String> {
     Ok((glue, glue + count(REST)?))
 }
 
+/// Lines of C that are the machine's part of the two hooks: `this_cpu` and what follows it in `machine.h`.
+pub fn machine_lines(arch: &str) -> Result<usize, String> {
+    let path = folder().join(arch).join("machine.h");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let begin = text.find("static inline uint32_t this_cpu(void)");
+    let begin = begin.ok_or_else(|| format!("{}: no this_cpu", path.display()))?;
+    Ok(code_lines(&text[begin..]))
+}
+
 /// Lines that are neither empty nor comments. A comment is on separate lines, or ends its line.
 fn code_lines(text: &str) -> usize {
     let mut in_comment = false;

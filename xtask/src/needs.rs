@@ -35,6 +35,8 @@ pub enum Need {
     Publish,
     /// What builds Linux, and the library for it.
     Linux,
+    /// Miri, which only nightly toolchains have.
+    Miri,
     /// [`BARE_TARGETS`] alone.
     BareTargets,
 }
@@ -103,7 +105,7 @@ impl Need {
             }
             Need::Linux => all.extend(LINUX.iter().chain(&COMPILER)),
             Need::CMachine => all = [&c_machine::PACKAGES[..], &c_library::PACKAGES].concat(),
-            Need::Subcommand(..) | Need::Target(_) | Need::Publish | Need::BareTargets => all.clear(),
+            Need::Subcommand(..) | Need::Target(_) | Need::Publish | Need::Miri | Need::BareTargets => all.clear(),
         }
         all
     }
@@ -119,6 +121,16 @@ impl Need {
                     format!("or: sudo apt-get install {package}"),
                 );
                 return if present { Vec::new() } else { vec![add] };
+            }
+            Need::Miri => {
+                let present = ["run", "nightly", "cargo", "miri", "--version"];
+                if quiet(Command::new("rustup").args(present)) {
+                    return Vec::new();
+                }
+                let install = ["toolchain", "install", "nightly", "--profile", "minimal"];
+                let components = ["--component", "miri", "--component", "rust-src"];
+                let all = install.into_iter().chain(components).collect();
+                return vec![(all, "Miri exists for nightly toolchains of rustup only".into())];
             }
             Need::Target(target) => &[*target],
             Need::Kernel | Need::Bochs | Need::Programs | Need::Linux => &[BARE_TARGET],
