@@ -522,9 +522,9 @@ struct shootdown_settings {
      */
     void *kernel;
     /**
-     * Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Negative
-     * controls for tests: "none" invalidates nothing, "local-only" nothing on other CPUs. Null for the design that the
-     * library is built for (the variable SHOOTDOWN_DESIGN of its build).
+     * Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on.
+     * Negative controls for tests: "none" invalidates nothing, "local-only" nothing on other CPUs. Null for the design
+     * that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
      */
     const char *design;
     /**

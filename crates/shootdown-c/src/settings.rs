@@ -210,9 +210,9 @@ pub struct shootdown_settings {
     pub hooks: shootdown_hooks,
     /// The context pointer of each hook. Shared by all CPUs; used for the engine's lifetime.
     pub kernel: *mut c_void,
-    /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on. Negative
-    /// controls for tests: "none" invalidates nothing, "local-only" nothing on other CPUs. Null for the design that the
-    /// library is built for (the variable SHOOTDOWN_DESIGN of its build).
+    /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on.
+    /// Negative controls for tests: "none" invalidates nothing, "local-only" nothing on other CPUs. Null for the design
+    /// that the library is built for (the variable SHOOTDOWN_DESIGN of its build).
     pub design: *const c_char,
     /// The changes to its policy; null for none. Only shootdown_engine_init reads it, and the machine.
     pub policy: *const shootdown_policy,

@@ -96,8 +96,8 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     }
 
     /// [`new`](Self::new) for a kernel that is [`Kernel::SCATTERED`]: the state of each CPU lies where that CPU is near
-    /// its memory. `cpus` is indexed by CPU id, `tags` is [`Storage::tags`]. Costs one load each time the engine looks at
-    /// a CPU.
+    /// its memory. `cpus` is indexed by CPU id, `tags` is [`Storage::tags`]. Costs one load each time the engine looks
+    /// at a CPU.
     ///
     /// # Panics
     /// As [`new`](Self::new). If the kernel is not [`Kernel::SCATTERED`].

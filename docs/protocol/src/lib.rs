@@ -14,6 +14,19 @@
 //! operation, a barrier or a check. [`explore`] visits every state. The sound protocol breaks no claim (C1 to C7), and
 //! each mutant breaks one. `cargo run --release -p protocol` prints the table.
 
+/// The examples of the book, compiled and run as documentation tests.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../src/embedding/hotplug.md")]
+    mod hotplug {}
+    #[doc = include_str!("../../src/embedding/hypervisors.md")]
+    mod hypervisors {}
+    #[doc = include_str!("../../src/embedding/locks.md")]
+    mod locks {}
+    #[doc = include_str!("../../src/embedding/roots.md")]
+    mod roots {}
+}
+
 pub mod generations;
 pub mod memory;
 pub mod program;
