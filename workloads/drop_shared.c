@@ -3,6 +3,7 @@
  * must be zero, for the program and for the kernel on its behalf. tlb_flush1, 2 and 3 check each thread's own pages only;
  * this program detects a CPU that was not flushed. */
 #include "measured_loop.h"
+#include "pause_loop.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -49,7 +50,7 @@ static void work(struct worker *worker)
         atomic_store(&shared[worker->index].written, turn);
         page[0] = (unsigned)turn;
         /* The others take their turn, and read it. */
-        __builtin_ia32_pause();
+        pause_loop();
         check(madvise((void *)page, PAGE, MADV_DONTNEED), "madvise");
         atomic_store(&shared[worker->index].dropped, turn);
         /* Twice: a value read before the owner's drop must not be read again after it. */
@@ -57,7 +58,7 @@ static void work(struct worker *worker)
             for (unsigned other = 0; other < worker->count; other++)
                 if (other != worker->index)
                     look(worker, other);
-            __builtin_ia32_pause();
+            pause_loop();
         }
     } while (go_on(worker));
 }

@@ -1,6 +1,6 @@
 /* init of a Linux that is started only for measurements: runs the programs named in /plan and powers off.
  *
- * Each line of /plan is a program with its arguments. Reports go to the second serial port, one JSON line each: the
+ * Each line of /plan is a program with its arguments. Reports go to a serial port, one JSON line each: the
  * addresses of the kernel functions named in /symbols; and for each program, after its own output, the shootdown
  * interrupts during its run, and its exit status. */
 #include <errno.h>
@@ -14,7 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* The second serial port; the boards of Arm and RISC-V have one port for both. */
+#if defined(__x86_64__)
 #define REPORTS "/dev/ttyS1"
+#else
+#define REPORTS "/dev/console"
+#endif
 #define WORDS 16
 
 static void off(void)

@@ -1,5 +1,6 @@
 /* Threads, the window and the JSON line: see measured_loop.h. */
 #include "measured_loop.h"
+#include "pause_loop.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -19,8 +20,16 @@
 #define WARM_UP 0.1
 
 /* No-operations with a number in them, as marks for an instruction counter outside the guest. */
+#if defined(__x86_64__)
 #define WINDOW_BEGINS __asm__ volatile("nopl 0x53644231(%%rax)" ::: "memory")
 #define WINDOW_ENDS __asm__ volatile("nopl 0x53644532(%%rax)" ::: "memory")
+#elif defined(__aarch64__)
+#define WINDOW_BEGINS __asm__ volatile("movz xzr, #0x5342" ::: "memory")
+#define WINDOW_ENDS __asm__ volatile("movz xzr, #0x5345" ::: "memory")
+#elif defined(__riscv)
+#define WINDOW_BEGINS __asm__ volatile("lui zero, 0x53421" ::: "memory")
+#define WINDOW_ENDS __asm__ volatile("lui zero, 0x53452" ::: "memory")
+#endif
 
 static struct worker *workers;
 static loop *work_of_all;
@@ -98,7 +107,7 @@ bool go_on(struct worker *worker)
 bool spin(struct worker *worker)
 {
     /* Emulators that run all CPUs in one thread switch to the next one here. */
-    __builtin_ia32_pause();
+    pause_loop();
     return !atomic_load_explicit(&worker->stop, memory_order_relaxed);
 }
 

@@ -39,17 +39,42 @@ static int times_out(int operation)
     return now_ns() - begun >= length && now_ns() - begun < 100 * length;
 }
 
-/* Sets the flag "nested task", with which the kernel must not return by IRET, and lets it run other threads. */
+/* Sets the flag "nested task" (x86), with which the kernel must not return by IRET, and lets it run other threads. */
 static void set_nested_task(void)
 {
     pid_t child = fork();
     for (int turn = 0; turn < 100; turn++) {
+#if defined(__x86_64__)
         __asm__ volatile("pushfq; orl $0x4000, (%%rsp); popfq" ::: "memory", "cc");
+#endif
         syscall(SYS_sched_yield);
     }
     if (child == 0)
         _exit(0);
     waitpid(child, NULL, 0);
+}
+
+/* Instructions that user code may not execute: one that stops the CPU or changes what it takes, and an invalidation. */
+static void halt(void)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("hlt");
+#elif defined(__aarch64__)
+    __asm__ volatile("msr daifset, #2");
+#elif defined(__riscv)
+    __asm__ volatile("wfi");
+#endif
+}
+
+static void broadcast(void)
+{
+#if defined(__x86_64__)
+    __asm__ volatile(".byte 0x0f, 0x01, 0xfe" ::"a"(0), "c"(0), "d"(0)); /* INVLPGB */
+#elif defined(__aarch64__)
+    __asm__ volatile("tlbi vmalle1is");
+#elif defined(__riscv)
+    __asm__ volatile("sfence.vma");
+#endif
 }
 
 static void *sleep_for_ever(void *unused)
@@ -99,9 +124,9 @@ int main(int argc, char **argv)
     if (!strcmp(what, "run-data"))
         ((void (*)(void))data)();
     if (!strcmp(what, "halt"))
-        __asm__ volatile("hlt");
-    if (!strcmp(what, "broadcast")) /* INVLPGB: privileged */
-        __asm__ volatile(".byte 0x0f, 0x01, 0xfe" ::"a"(0), "c"(0), "d"(0));
+        halt();
+    if (!strcmp(what, "broadcast"))
+        broadcast();
     if (!strcmp(what, "nested-task"))
         set_nested_task();
     if (!strcmp(what, "threads") && !runs_out_of_threads())

@@ -1,5 +1,7 @@
 /* together: threads that change the same pages, or wait for the same processes, at the same time. Ends with 7 on success.
  * `cargo xtask programs` runs it while the kernel holds the window before each flush open (`linger=`). */
+#include "pause_loop.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -23,7 +25,7 @@ static atomic_bool over;
 static void pauses(unsigned long count)
 {
     while (count--)
-        __builtin_ia32_pause();
+        pause_loop();
 }
 
 static void need(int failed, const char *call)

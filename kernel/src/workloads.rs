@@ -3,7 +3,7 @@
 //! They are the simulator's workloads of the same names. The threads run in kernel mode; pages are accessed through the
 //! translations of the loaded space, and faults are handled as for user code.
 
-use crate::arch::{features, traps};
+use crate::arch::{features, marks, traps};
 use crate::cpu::{self, Counts, Cpu, add};
 use crate::measure::{self, Longest};
 use crate::memory::PAGE;
@@ -227,15 +227,16 @@ pub fn measure(workload: Workload, threads: usize, options: &Options) -> Measure
         (0, None) => time::hertz() / 5,
         (ms, _) => ms * time::hertz() / 1000,
     };
-    measure_once(workload, threads, options.seed, length / 10);
-    let (counted, took) = measure_once(workload, threads, options.seed, length);
+    measure_once(workload, threads, options.seed, length / 10, false);
+    let (counted, took) = measure_once(workload, threads, options.seed, length, true);
     measure::track(true);
-    measure_once(workload, threads, options.seed, length / 4);
+    measure_once(workload, threads, options.seed, length / 4, false);
     measure::track(false);
     Measured { counted, took }
 }
 
-fn measure_once(workload: Workload, threads: usize, seed: u64, length: u64) -> (Totals, u64) {
+/// `marked`: for a counter outside the machine.
+fn measure_once(workload: Workload, threads: usize, seed: u64, length: u64, marked: bool) -> (Totals, u64) {
     let spaces = if workload.apart { threads } else { 1 };
     let new_space = |_| AddressSpace::new().expect("there is memory for a root");
     let shared = Box::into_raw(Box::new(Shared {
@@ -249,6 +250,9 @@ fn measure_once(workload: Workload, threads: usize, seed: u64, length: u64) -> (
     }));
     SHARED.store(shared, Ordering::Release);
     let before = Totals::now();
+    if marked {
+        marks::window_begins();
+    }
     smp::on_all(threads, |cpu| {
         // SAFETY: freed below, when every CPU has done its job.
         let shared: &'static Shared = unsafe { &*SHARED.load(Ordering::Acquire) };
@@ -257,6 +261,9 @@ fn measure_once(workload: Workload, threads: usize, seed: u64, length: u64) -> (
         (shared.workload.body)(shared, cpu.id, cpu);
         AddressSpace::leave();
     });
+    if marked {
+        marks::window_ends();
+    }
     // SAFETY: made above by `into_raw`; every CPU has left the spaces and is done.
     let shared = unsafe { Box::from_raw(shared) };
     let took = time::ticks() - (shared.end.load(Ordering::Acquire) - length);

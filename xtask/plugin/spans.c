@@ -1,16 +1,21 @@
-/* A QEMU plugin that counts executed instructions between known points of a guest, per CPU.
+/* A QEMU plugin that counts executed instructions between known points of a guest, per CPU, and the operations of a
+ * shootdown: invalidations, barriers, interrupts to CPUs, calls of firmware. For x86-64, AArch64 and RISC-V.
  *
  * Arguments:
  *   span=NAME:call:ADDRESS        from the entry of a function until the instruction after the call that entered it
- *   span=NAME:interrupt:ADDRESS   from the entry of a handler until the iretq that leaves it
+ *   span=NAME:interrupt:ADDRESS   from the entry of a handler until the return from the exception
+ *   span=NAME:interrupt:ADDRESS:VIA   the same, counted only if the instruction at VIA is executed in between
+ *   span=NAME:barriers:0          from the barrier before a broadcast invalidation to the one behind it (Arm)
  *   out=FILE                      where the counts go
- * with as many spans as fit. Addresses are hexadecimal. Only spans that begin in a window count: a program opens and
- * closes windows by two no-operations with a number in them (workloads/measured_loop.c).
+ * with as many spans as fit. Addresses are hexadecimal. Only spans that begin in a window count: a program or the kernel
+ * opens and closes windows by two no-operations with a number in them (workloads/measured_loop.c). Without spans only
+ * operations are counted, which costs little time.
  *
- * At its end each window becomes one JSON line: all instructions of each CPU, and for each span on each CPU the number of
- * runs and its counts. Two parts are subtracted from a span: handlers with a span of their own that interrupt it, and
- * waiting, which is reported separately. The instructions between two executions of the same PAUSE, with no other PAUSE
- * and no other end of a span between them, are one iteration of a wait loop.
+ * At its end each window becomes one JSON line: how often each operation was executed, all instructions of each CPU, and
+ * for each span on each CPU the number of runs and its counts. Two parts are subtracted from a span: handlers with a span
+ * of their own that interrupt it, and waiting, which is reported separately. The instructions between two executions of
+ * the same PAUSE (YIELD, WFI), with no other PAUSE and no other end of a span between them, are one iteration of a wait
+ * loop. Instructions of RISC-V's machine mode (OpenSBI) are in none of these counts, and are reported separately.
  *
  * For emulation with one thread (thread=single, which -icount implies): there are no locks. */
 #include <inttypes.h>
@@ -23,7 +28,10 @@
 /* The part of QEMU's plugin interface that is used here. The caller compiles for the version that its QEMU accepts: 1
  * for QEMU 7.2; since 3 the bytes of an instruction are copied out. */
 typedef uint64_t qemu_plugin_id_t;
-typedef struct qemu_info_t qemu_info_t;
+/* Only its first member is used. */
+typedef struct qemu_info_t {
+    const char *target_name;
+} qemu_info_t;
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
 enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
@@ -45,13 +53,15 @@ __attribute__((visibility("default"))) int qemu_plugin_version = PLUGIN_VERSION;
 
 #define CPUS 64
 #define SPANS 16
+/* Handlers that interrupt each other on one CPU. */
+#define NESTED 8
 /* Spans of one kind on one CPU in one window whose counts are kept, for the median; all are in the sums. */
 #define KEPT 65536
 
 struct span {
     char name[64];
-    bool interrupt;
-    uint64_t entry;
+    bool interrupt, barriers;
+    uint64_t entry, via; /* via: 0 for any way */
 };
 static struct span spans[SPANS];
 static unsigned span_count;
@@ -59,39 +69,54 @@ static FILE *out;
 
 /* An open span of a CPU. */
 struct open {
-    bool is;
+    bool is, passed;
     uint64_t back; /* where it ends, for a call */
-    uint64_t from, waited, handled;
+    uint64_t from, waited, handled, firmware, firmware_handled;
 };
 
 /* The counts of one span on one CPU in this window. */
 struct tally {
-    uint64_t times, sum, waited;
+    uint64_t times, sum, waited, firmware;
     uint32_t *kept;
 };
 
 static struct cpu {
     uint64_t executed, waited; /* all, and of those in wait loops */
     uint64_t handled;          /* of those in handlers that are spans */
+    uint64_t firmware, firmware_run; /* instructions of machine mode: all; of interrupts that it passes on later */
+    bool calls;                      /* the last instruction was ECALL */
+    uint64_t firmware_handled;
     uint64_t pc, size; /* of the instruction before */
     uint64_t pause, paused_at;
-    uint64_t begun; /* executed when the window opened */
-    struct open open[SPANS];
+    uint64_t begun, firmware_begun; /* executed when the window opened */
+    struct open open[SPANS]; /* calls */
+    struct handler {
+        unsigned span;
+        struct open open;
+    } handlers[NESTED]; /* interrupts, the innermost last */
+    unsigned depth;
     struct tally tally[SPANS];
 } cpus[CPUS];
 
 static bool window;
 
-enum kind { ORDINARY, PAUSE, IRETQ, BEGINS, ENDS };
+#include "operations.h"
+
+static uint64_t operations[OPERATIONS]; /* in this window, of all CPUs */
 
 static void begin_window(void)
 {
     window = true;
+    memset(operations, 0, sizeof operations);
     for (unsigned c = 0; c < CPUS; c++) {
         cpus[c].begun = cpus[c].executed;
+        cpus[c].depth = 0;
+        cpus[c].firmware_run = 0;
+        cpus[c].firmware_begun = cpus[c].firmware;
         for (unsigned s = 0; s < span_count; s++) {
             cpus[c].open[s].is = false;
-            cpus[c].tally[s].times = cpus[c].tally[s].sum = cpus[c].tally[s].waited = 0;
+            struct tally *tally = &cpus[c].tally[s];
+            tally->times = tally->sum = tally->waited = tally->firmware = 0;
         }
     }
 }
@@ -108,12 +133,21 @@ static void end_window(void)
         return;
     window = false;
     const char *between = "";
-    fprintf(out, "{\"cpus\":[");
+    fprintf(out, "{\"operations\":{");
+    for (unsigned op = 0; op < OPERATIONS; op++) {
+        if (isa->names[op]) {
+            fprintf(out, "%s\"%s\":%" PRIu64, between, isa->names[op], operations[op]);
+            between = ",";
+        }
+    }
+    between = "";
+    fprintf(out, "},\"cpus\":[");
     for (unsigned c = 0; c < CPUS; c++) {
         struct cpu *cpu = &cpus[c];
         if (!cpu->executed)
             continue;
-        fprintf(out, "%s{\"cpu\":%u,\"instructions\":%" PRIu64 ",\"spans\":[", between, c, cpu->executed - cpu->begun);
+        fprintf(out, "%s{\"cpu\":%u,\"instructions\":%" PRIu64 ",\"firmware\":%" PRIu64 ",\"spans\":[", between, c,
+                cpu->executed - cpu->begun, cpu->firmware - cpu->firmware_begun);
         between = "";
         for (unsigned s = 0; s < span_count; s++) {
             struct tally *tally = &cpu->tally[s];
@@ -123,8 +157,8 @@ static void end_window(void)
             qsort(tally->kept, kept, sizeof *tally->kept, by_size);
             fprintf(out,
                     "%s{\"name\":\"%s\",\"times\":%" PRIu64 ",\"sum\":%" PRIu64 ",\"waiting\":%" PRIu64
-                    ",\"least\":%" PRIu32 ",\"median\":%" PRIu32 ",\"most\":%" PRIu32 "}",
-                    between, spans[s].name, tally->times, tally->sum, tally->waited, tally->kept[0],
+                    ",\"firmware\":%" PRIu64 ",\"least\":%" PRIu32 ",\"median\":%" PRIu32 ",\"most\":%" PRIu32 "}",
+                    between, spans[s].name, tally->times, tally->sum, tally->waited, tally->firmware, tally->kept[0],
                     tally->kept[kept / 2], tally->kept[kept - 1]);
             between = ",";
         }
@@ -136,17 +170,21 @@ static void end_window(void)
 }
 
 /* Records a span that ends now, after `executed` instructions. */
-static void close_span(struct cpu *cpu, unsigned s)
+static void close_span(struct cpu *cpu, unsigned s, struct open *open)
 {
-    struct open *open = &cpu->open[s];
     struct tally *tally = &cpu->tally[s];
     uint64_t waited = cpu->waited - open->waited;
     uint64_t worked = cpu->executed - open->from - waited - (cpu->handled - open->handled);
+    uint64_t firmware = cpu->firmware - open->firmware - (cpu->firmware_handled - open->firmware_handled);
     open->is = false;
     cpu->pause = 0;
     if (spans[s].interrupt) {
         cpu->handled += worked + waited;
+        cpu->firmware_handled += firmware;
         cpu->waited = open->waited;
+        if (spans[s].via && !open->passed)
+            return;
+        cpu->firmware_run = 0;
     }
     if (!tally->kept && !(tally->kept = malloc(KEPT * sizeof *tally->kept)))
         abort();
@@ -155,6 +193,7 @@ static void close_span(struct cpu *cpu, unsigned s)
     tally->times++;
     tally->sum += worked;
     tally->waited += waited;
+    tally->firmware += firmware;
 }
 
 /* An instruction is about to be executed. `executed` counts those before it. */
@@ -162,13 +201,33 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
 {
     struct cpu *cpu = &cpus[index % CPUS];
     if (window) {
+        /* User code: no handler is open, although another task's may have been left. */
+        if (!(pc >> 63))
+            cpu->depth = 0;
         for (unsigned s = 0; s < span_count; s++) {
-            struct open *open = &cpu->open[s];
+            if (spans[s].barriers)
+                continue;
+            if (spans[s].interrupt) {
+                if (pc == spans[s].via && cpu->depth && cpu->handlers[cpu->depth - 1].span == s)
+                    cpu->handlers[cpu->depth - 1].open.passed = true;
+                if (pc != spans[s].entry || cpu->depth == NESTED)
+                    continue;
+                cpu->handlers[cpu->depth].span = s;
+            }
+            struct open *open = spans[s].interrupt ? &cpu->handlers[cpu->depth++].open : &cpu->open[s];
             if (open->is && !spans[s].interrupt && pc == open->back)
-                close_span(cpu, s);
-            if (!open->is && pc == spans[s].entry) {
+                close_span(cpu, s, open);
+            if ((!open->is || spans[s].interrupt) && pc == spans[s].entry) {
                 /* The instruction before it was the call. */
-                *open = (struct open){true, cpu->pc + cpu->size, cpu->executed, cpu->waited, cpu->handled};
+                uint64_t before = spans[s].interrupt ? cpu->firmware_run : 0; /* machine mode has passed it on */
+                *open = (struct open){true,
+                                      false,
+                                      cpu->pc + cpu->size,
+                                      cpu->executed,
+                                      cpu->waited,
+                                      cpu->handled,
+                                      cpu->firmware - before,
+                                      cpu->firmware_handled};
                 cpu->pause = 0;
             }
         }
@@ -180,12 +239,14 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
         cpu->paused_at = cpu->executed;
     }
     cpu->executed++;
+    cpu->calls = kind == CALL;
     cpu->pc = pc;
     cpu->size = size;
-    if (kind == IRETQ) {
-        for (unsigned s = 0; s < span_count; s++)
-            if (cpu->open[s].is && spans[s].interrupt)
-                close_span(cpu, s);
+    if (kind == RETURN) {
+        if (cpu->depth) {
+            struct handler *handler = &cpu->handlers[--cpu->depth];
+            close_span(cpu, handler->span, &handler->open);
+        }
     } else if (kind == BEGINS) {
         begin_window();
     } else if (kind == ENDS) {
@@ -193,8 +254,8 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
     }
 }
 
-/* One callback for each kind; the rest is packed into the interface's user word. The address of an x86-64
- * instruction needs 48 bits and its sign, its size 4 bits. */
+/* One callback for each kind; the rest is packed into the interface's user word. The address of an instruction needs 48
+ * bits and its sign, its size 4 bits. */
 #define STEP(name, kind) \
     static void name(unsigned index, void *packed) \
     { \
@@ -203,36 +264,77 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
     }
 STEP(ordinary, ORDINARY)
 STEP(pause_loop, PAUSE)
-STEP(iretq, IRETQ)
+STEP(returns, RETURN)
+STEP(calls_out, CALL)
 STEP(begins, BEGINS)
 STEP(ends, ENDS)
+
+static void firmware(unsigned index, void *unused)
+{
+    (void)unused;
+    struct cpu *cpu = &cpus[index % CPUS];
+    cpu->firmware++;
+    cpu->firmware_run += !cpu->calls;
+}
+
+static void operate(unsigned index, void *packed)
+{
+    int op = (int)(uintptr_t)packed;
+    struct cpu *cpu = &cpus[index % CPUS];
+    operations[op]++;
+    for (unsigned s = 0; window && s < span_count; s++) {
+        struct open *open = &cpu->open[s];
+        if (!spans[s].barriers)
+            continue;
+        if (op == isa->broadcast)
+            open->passed = true;
+        if (op != isa->barrier)
+            continue;
+        if (open->is && open->passed) {
+            cpu->executed++; /* the barrier belongs to it */
+            close_span(cpu, s, open);
+            cpu->executed--;
+        } else {
+            *open = (struct open){.is = true,
+                                  .from = cpu->executed,
+                                  .waited = cpu->waited,
+                                  .handled = cpu->handled,
+                                  .firmware = cpu->firmware,
+                                  .firmware_handled = cpu->firmware_handled};
+        }
+    }
+}
 
 static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
 {
     (void)id;
-    static const uint8_t begin_bytes[] = {0x0f, 0x1f, 0x80, 0x31, 0x42, 0x64, 0x53};
-    static const uint8_t end_bytes[] = {0x0f, 0x1f, 0x80, 0x32, 0x45, 0x64, 0x53};
+    static void (*const calls[])(unsigned, void *) = {
+        [ORDINARY] = ordinary, [PAUSE] = pause_loop, [RETURN] = returns,
+        [CALL] = calls_out,    [BEGINS] = begins,    [ENDS] = ends,
+    };
     size_t count = qemu_plugin_tb_n_insns(block);
     for (size_t i = 0; i < count; i++) {
         struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(block, i);
         size_t size = qemu_plugin_insn_size(instruction);
+        uint64_t address = qemu_plugin_insn_vaddr(instruction);
 #if PLUGIN_VERSION >= 3
         uint8_t bytes[16] = {0};
         qemu_plugin_insn_data(instruction, bytes, sizeof bytes);
 #else
         const uint8_t *bytes = qemu_plugin_insn_data(instruction);
 #endif
-        void (*call)(unsigned, void *) = ordinary;
-        if (size == 2 && bytes[0] == 0xf3 && bytes[1] == 0x90)
-            call = pause_loop;
-        else if (size == 2 && bytes[0] == 0x48 && bytes[1] == 0xcf)
-            call = iretq;
-        else if (size == sizeof begin_bytes && !memcmp(bytes, begin_bytes, size))
-            call = begins;
-        else if (size == sizeof end_bytes && !memcmp(bytes, end_bytes, size))
-            call = ends;
-        uint64_t word = qemu_plugin_insn_vaddr(instruction) << 4 | (size & 15);
-        qemu_plugin_register_vcpu_insn_exec_cb(instruction, call, QEMU_PLUGIN_CB_NO_REGS, (void *)word);
+        int op = isa->operation(bytes, size, address);
+        if (op >= 0)
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction, operate, QEMU_PLUGIN_CB_NO_REGS, (void *)(uintptr_t)op);
+        enum kind kind = isa->kind(bytes, size);
+        if (!span_count && kind != BEGINS && kind != ENDS)
+            continue;
+        if (isa->is_firmware(address)) {
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction, firmware, QEMU_PLUGIN_CB_NO_REGS, NULL);
+            continue;
+        }
+        uint64_t word = address << 4 | (size & 15);
+        qemu_plugin_register_vcpu_insn_exec_cb(instruction, calls[kind], QEMU_PLUGIN_CB_NO_REGS, (void *)word);
     }
 }
 
@@ -246,7 +348,13 @@ static void at_exit(qemu_plugin_id_t id, void *data)
 __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,
                                                                char **argv)
 {
-    (void)info;
+    for (unsigned known = 0; known < sizeof isas / sizeof *isas; known++)
+        if (!strcmp(isas[known].target, info->target_name))
+            isa = &isas[known];
+    if (!isa) {
+        fprintf(stderr, "spans: no instruction set %s: add it to operations.h\n", info->target_name);
+        return 1;
+    }
     for (int i = 0; i < argc; i++) {
         if (!strncmp(argv[i], "out=", 4)) {
             out = fopen(argv[i] + 4, "w");
@@ -255,12 +363,13 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
         char kind[16];
         struct span *span = &spans[span_count];
         if (span_count == SPANS ||
-            sscanf(argv[i], "span=%63[^:]:%15[^:]:%" SCNx64, span->name, kind, &span->entry) != 3 ||
-            (strcmp(kind, "call") && strcmp(kind, "interrupt"))) {
+            sscanf(argv[i], "span=%63[^:]:%15[^:]:%" SCNx64 ":%" SCNx64, span->name, kind, &span->entry, &span->via) < 3 ||
+            (strcmp(kind, "call") && strcmp(kind, "interrupt") && strcmp(kind, "barriers"))) {
             fprintf(stderr, "spans: not a span, or too many: %s\n", argv[i]);
             return 1;
         }
         span->interrupt = !strcmp(kind, "interrupt");
+        span->barriers = !strcmp(kind, "barriers");
         span_count++;
     }
     if (!out) {

@@ -1,6 +1,5 @@
 //! Programs and files from Debian's packages: installed as root, otherwise the command is printed.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -62,104 +61,6 @@ pub fn programs(wanted: &[(&str, &str)], end: Instant) -> Result<(), String> {
     installed.map_err(|why| format!("`{shown}` failed ({why}); check the network and run it by hand"))
 }
 
-/// A package that can be downloaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Package {
-    /// Its name.
-    pub name: String,
-    /// The version that would be downloaded.
-    pub version: String,
-}
-
-/// The newest kernel for ordinary machines among those that Debian's lists name.
-///
-/// # Errors
-/// When the lists are missing and cannot be fetched, or name no kernel.
-pub fn newest_kernel(end: Instant) -> Result<Package, String> {
-    find_newest_kernel(end)?.map_or_else(
-        || {
-            if root() {
-                update(end)?;
-            }
-            find_newest_kernel(end)?.ok_or_else(|| {
-                "the package lists name no linux-image-*-amd64; run: \
-                 sudo apt-get update (on Debian), or name a package by --kernel"
-                    .to_string()
-            })
-        },
-        Ok,
-    )
-}
-
-fn find_newest_kernel(end: Instant) -> Result<Option<Package>, String> {
-    if !is_there("apt-cache") {
-        return Err("apt-cache was not found: the kernel package comes from Debian's archive".into());
-    }
-    let names = child::output(Command::new("apt-cache").args(["pkgnames", "linux-image-"]), end)?;
-    let mut kernels: Vec<(Vec<u64>, &str)> = names.lines().filter_map(|name| Some((release(name)?, name))).collect();
-    kernels.sort();
-    // Lists also name packages that no longer exist.
-    for (_, name) in kernels.iter().rev() {
-        if let Ok(package) = package(name, end) {
-            return Ok(Some(package));
-        }
-    }
-    Ok(None)
-}
-
-/// The numbers of the release in the name of a kernel package for ordinary machines: `linux-image-6.1.0-56-amd64`.
-fn release(name: &str) -> Option<Vec<u64>> {
-    let release = name.strip_prefix("linux-image-")?.strip_suffix("-amd64")?;
-    if !release.starts_with(|first: char| first.is_ascii_digit())
-        || release.ends_with("-rt")
-        || release.ends_with("-cloud")
-    {
-        return None;
-    }
-    let numbers = release.split(|letter: char| !letter.is_ascii_digit());
-    let numbers: Vec<u64> = numbers.filter_map(|digits| digits.parse().ok()).collect();
-    // `linux-image-6.12-amd64` only depends on the newest of its line.
-    (numbers.len() > 2).then_some(numbers)
-}
-
-/// The package of this name.
-///
-/// # Errors
-/// When the lists do not offer it.
-pub fn package(name: &str, end: Instant) -> Result<Package, String> {
-    let policy = child::output(Command::new("apt-cache").args(["policy", name]), end)?;
-    let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "));
-    match version {
-        Some(version) if version != "(none)" => Ok(Package {
-            name: name.into(),
-            version: version.into(),
-        }),
-        _ => Err(format!(
-            "no package {name:?} in Debian's lists; see: apt-cache search linux-image"
-        )),
-    }
-}
-
-/// Downloads a package and unpacks it into `folder`, which must exist. Nothing is installed.
-///
-/// # Errors
-/// When it cannot be downloaded or unpacked.
-pub fn unpack(package: &Package, folder: &Path, end: Instant) -> Result<(), String> {
-    let exact = format!("{}={}", package.name, package.version);
-    let mut download = Command::new("apt-get");
-    // The `_apt` user may not have access to our folder.
-    download.args(["download", "-q", "-o", "APT::Sandbox::User=root", &exact]);
-    child::output(download.current_dir(folder), end)
-        .map_err(|why| format!("`apt-get download {exact}` failed ({why}); check the network"))?;
-    let files = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let archive = files
-        .filter_map(|file| Some(file.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .ok_or_else(|| format!("`apt-get download {exact}` left no package in {}", folder.display()))?;
-    child::output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(folder), end)?;
-    std::fs::remove_file(&archive).map_err(|error| format!("{}: {error}", archive.display()))
-}
-
 fn apt_get(arguments: &[&str], end: Instant) -> Result<(), String> {
     let mut command = Command::new("apt-get");
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
@@ -167,12 +68,17 @@ fn apt_get(arguments: &[&str], end: Instant) -> Result<(), String> {
     child::output(&mut command, end).map(drop)
 }
 
-fn update(end: Instant) -> Result<(), String> {
+/// Fetches the lists of packages.
+///
+/// # Errors
+/// When they cannot be fetched.
+pub fn update(end: Instant) -> Result<(), String> {
     eprintln!("== installing: apt-get update");
     apt_get(&["update", "-q"], end)
 }
 
-fn root() -> bool {
+/// Whether this runs as root.
+pub fn root() -> bool {
     let id = Command::new("id").arg("-u").stderr(Stdio::null()).output();
     id.is_ok_and(|id| id.stdout.trim_ascii() == b"0")
 }
@@ -180,28 +86,6 @@ fn root() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_newest_release_is_last_and_special_kernels_are_left_out() {
-        let names = [
-            "linux-image-6.12.117+deb12-amd64",
-            "linux-image-6.1.0-56-amd64",
-            "linux-image-6.12.99+deb12-amd64",
-        ];
-        let mut releases: Vec<_> = names.iter().map(|name| (release(name).unwrap(), name)).collect();
-        releases.sort();
-        assert_eq!(releases.last().unwrap().1, &names[0]);
-        for other in [
-            "linux-image-amd64",
-            "linux-image-6.12-amd64",
-            "linux-image-6.1.0-56-cloud-amd64",
-            "linux-image-6.1.0-56-rt-amd64",
-            "linux-image-6.1.0-56-amd64-unsigned",
-            "linux-image-6.1.0-56-amd64-dbg",
-        ] {
-            assert_eq!(release(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn what_is_there_is_not_installed() {

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine, Run};
+use shootdown_qemu::{Arch, Clock, Emulator, Ended, Image, Machine, Run};
 
-use super::{cases, iso, workspace};
+use super::{cases, iso, stream, workspace};
 
 /// Longest run, on a busy host.
 const MOST: Duration = Duration::from_secs(90);
@@ -81,6 +81,7 @@ pub fn run(end: Instant) -> Result<(), String> {
         let path = if case.faults { &faulty } else { &plain };
         case.run(path)
     })?;
+    failures.extend(stream::check(Arch::X86_64, &emulator, &plain).err());
     if let Err(why) = iso::check(&emulator, &plain, end) {
         failures.push(why);
     }

@@ -25,6 +25,7 @@ mod publish;
 mod size;
 mod stack;
 mod steps;
+mod stream;
 mod suite;
 mod times;
 mod tsan;
@@ -34,6 +35,8 @@ mod workspace;
 
 use std::process::ExitCode;
 use std::time::Instant;
+
+use shootdown_qemu::Arch;
 
 use suite::BUDGET;
 
@@ -54,6 +57,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
        cargo xtask publish          pack what a registry would be given; build, document and test that
+       cargo xtask programs --arch A [DESIGN...]  the same on A (aarch64, riscv64)
        cargo xtask linux-baseline   run them on Debian's own kernel in QEMU and count (--help for more)
        cargo xtask linux build|test|compare  Linux with the engine in place of its tlb.c (--help for more)
        cargo xtask fuzz TARGET [--seconds N]
@@ -114,17 +118,13 @@ fn main() -> ExitCode {
                 .and_then(|()| stack::run(!words.is_empty(), Instant::now() + BUDGET)),
         ),
         ["workloads"] => {
-            let built = workloads::build(Instant::now() + BUDGET);
+            let built = workloads::build(Arch::X86_64, Instant::now() + BUDGET);
             chore(built.map(|built| println!("{}", built.display())))
         }
-        ["programs", designs @ ..] => {
-            let designs = if designs.is_empty() {
-                &["ipi", "broadcast", "adaptive"][..]
-            } else {
-                designs
-            };
-            chore(programs::run(designs, Instant::now() + BUDGET))
+        ["programs", "--arch", name, designs @ ..] => {
+            chore(Arch::named(name).and_then(|arch| programs::run(arch, designs, Instant::now() + BUDGET)))
         }
+        ["programs", designs @ ..] => chore(programs::run(Arch::X86_64, designs, Instant::now() + BUDGET)),
         ["publish"] => chore(
             needs::Need::Publish
                 .meet(Instant::now() + BUDGET)

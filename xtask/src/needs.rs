@@ -7,7 +7,7 @@ use std::time::Instant;
 use shootdown_qemu::{Arch, BARE_TARGET, BINARY, BOCHS_NEEDS, Emulator, ISO_NEEDS, PACKAGE};
 
 use super::publish::OLDEST;
-use super::{c_library, c_machine, child, debian, iso, workspace};
+use super::{c_library, c_machine, child, debian, iso, workloads, workspace};
 
 const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
 
@@ -22,8 +22,8 @@ pub enum Need {
     Kernel,
     /// The one for [`BARE_TARGET`], QEMU, Bochs, and the image tools.
     Bochs,
-    /// The one for [`BARE_TARGET`], QEMU, and a C compiler that links statically.
-    Programs,
+    /// The target of the kernel, QEMU, and a C compiler that links statically.
+    Programs(Arch),
     /// The targets of the minimal kernels, and their emulators.
     Embed,
     /// The target of the kernel for another instruction set, and its emulator.
@@ -81,9 +81,6 @@ const LINUX: [(&str, &str); 8] = [
     ("/usr/include/libelf.h", "libelf-dev"),
 ];
 
-/// The compiler of `workloads/`, each program with its package.
-pub const COMPILER: [(&str, &str); 2] = [("musl-gcc", "musl-tools"), ("make", "make")];
-
 impl Need {
     /// Programs and files, each with the Debian package that holds it.
     fn packages(self) -> Vec<(&'static str, &'static str)> {
@@ -94,7 +91,11 @@ impl Need {
         match self {
             Need::Kernel => all.extend(ISO_NEEDS.iter().chain([&iso::FIRMWARE])),
             Need::Bochs => all.extend(BOCHS_NEEDS.iter().chain(&ISO_NEEDS)),
-            Need::Programs => all.extend(COMPILER),
+            Need::Programs(arch) => {
+                all = Need::Port(arch).packages();
+                all.extend(workloads::tools(arch));
+                all.push(("gcc", "gcc"));
+            }
             Need::Embed => all.extend(EMULATORS.iter().chain(&c_machine::PACKAGES).chain(&c_library::PACKAGES)),
             Need::Port(arch) => {
                 let mut needed = vec![(arch.binary(), arch.package())];
@@ -133,8 +134,8 @@ impl Need {
                 return vec![(all, "Miri exists for nightly toolchains of rustup only".into())];
             }
             Need::Target(target) => &[*target],
-            Need::Kernel | Need::Bochs | Need::Programs | Need::Linux => &[BARE_TARGET],
-            Need::Port(arch) => {
+            Need::Kernel | Need::Bochs | Need::Linux => &[BARE_TARGET],
+            Need::Port(arch) | Need::Programs(arch) => {
                 port = [arch.target()];
                 &port
             }
@@ -186,14 +187,6 @@ impl Need {
         }
         debian::programs(&self.packages(), end)
     }
-}
-
-/// Installs the target of programs without an operating system, if missing.
-///
-/// # Errors
-/// What to install by hand.
-pub fn bare_target(end: Instant) -> Result<(), String> {
-    Need::Target(BARE_TARGET).meet(end)
 }
 
 /// Whether a command runs and succeeds; shows nothing.

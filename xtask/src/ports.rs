@@ -9,7 +9,7 @@ use shootdown_qemu::{Arch, Emulator, Image};
 
 use super::kernel::{Case, Expected};
 use super::needs::Need;
-use super::{cases, kernel, workspace};
+use super::{cases, kernel, stream, workspace};
 
 /// Designs for torture, in this order: those for these instruction sets first.
 const TORTURED: [&str; 12] = [
@@ -77,7 +77,8 @@ pub fn main(name: &str, whole: bool, end: Instant) -> Result<(), String> {
     let never = AtomicBool::new(false);
     let (plain, faulty) = (image.build(&never)?, image.clone().with_faults().build(&never)?);
     let all = all(arch, &emulator, whole);
-    let failures = cases::run(&all, |_, case| case.run(if case.faults { &faulty } else { &plain }))?;
+    let mut failures = cases::run(&all, |_, case| case.run(if case.faults { &faulty } else { &plain }))?;
+    failures.extend(stream::check(arch, &emulator, &plain).err());
     if whole {
         print_table(arch);
     }

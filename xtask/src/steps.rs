@@ -166,7 +166,7 @@ pub fn all() -> Vec<Step> {
             ..step("size", &["xtask", "size"])
         },
         Step {
-            need: Some(Need::Programs),
+            need: Some(Need::Programs(Arch::X86_64)),
             ..step("programs", &["xtask", "programs"])
         },
         Step {

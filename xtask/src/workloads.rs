@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use super::needs::COMPILER;
+use shootdown_qemu::Arch;
+
 use super::{child, debian, workspace};
 
 /// The programs, in the order of the tables.
-pub const ALL: [&str; 10] = [
+pub const ALL: [&str; 11] = [
     "madvise_spin",
     "madvise_empty",
     "tlb_flush1",
@@ -19,23 +20,40 @@ pub const ALL: [&str; 10] = [
     "gup",
     "page_fault",
     "mmap",
+    "process_churn",
 ];
 
-/// Builds them all; returns their folder.
+/// The compiler for `arch`, and what it needs, each with its package. On x86-64 musl, elsewhere glibc.
+pub fn tools(arch: Arch) -> &'static [(&'static str, &'static str)] {
+    match arch {
+        Arch::X86_64 => &[("musl-gcc", "musl-tools"), ("make", "make")],
+        Arch::Aarch64 => &[
+            ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+            ("/usr/aarch64-linux-gnu/lib/libc.a", "libc6-dev-arm64-cross"),
+            ("make", "make"),
+        ],
+        Arch::Riscv64 => &[
+            ("riscv64-linux-gnu-gcc", "gcc-riscv64-linux-gnu"),
+            ("/usr/riscv64-linux-gnu/lib/libc.a", "libc6-dev-riscv64-cross"),
+            ("make", "make"),
+        ],
+    }
+}
+
+/// Builds them all for `arch`; returns their folder.
 ///
 /// # Errors
 /// When the compiler is missing or refuses.
-pub fn build(end: Instant) -> Result<PathBuf, String> {
-    debian::programs(&COMPILER, end)?;
+pub fn build(arch: Arch, end: Instant) -> Result<PathBuf, String> {
+    let tools = tools(arch);
+    debian::programs(tools, end)?;
     let root = workspace::root();
-    let out = root.join("target/workloads");
+    let out = workspace::built().join("workloads").join(arch.name());
     std::fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let out = out
-        .canonicalize()
-        .map_err(|error| format!("{}: {error}", out.display()))?;
     let mut make = Command::new("make");
     make.args(["--silent", "-C"]).arg(root.join("workloads"));
-    make.arg(format!("OUT={}", out.display()));
+    make.arg(format!("CC={}", tools[0].0))
+        .arg(format!("OUT={}", out.display()));
     child::output(&mut make, end).map_err(|why| format!("`make -C workloads` failed: {why}"))?;
     Ok(out)
 }

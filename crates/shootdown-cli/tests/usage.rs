@@ -245,8 +245,8 @@ fn what_belongs_to_another_command_or_machine_is_refused_with_the_remedy() {
             "`shootdown host` measures",
         ),
         (
-            vec!["compare", "tlb_flush2", "--on", "qemu-riscv64"],
-            "--on qemu-x86_64",
+            vec!["explain", "tlb_flush2", "--on", "qemu-riscv64"],
+            "`shootdown compare` and `shootdown qemu`",
         ),
         (
             vec!["explain", "tlb_flush2", "--on", "qemu-x86_64"],

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::arch::Arch;
+use crate::plugin::Plugin;
 
 /// The program.
 pub const BINARY: &str = "qemu-system-x86_64";
@@ -34,6 +35,8 @@ pub struct Emulator {
     pub(crate) board: &'static str,
     /// A processor other than the one with all features.
     pub(crate) processor: Option<&'static str>,
+    /// What counts instructions, if any.
+    pub(crate) plugin: Option<Plugin>,
     /// Its version.
     pub version: Version,
 }
@@ -68,6 +71,14 @@ impl Emulator {
         }
     }
 
+    /// With this plugin in runs that count instructions.
+    pub fn with_plugin(self, plugin: Plugin) -> Emulator {
+        Emulator {
+            plugin: Some(plugin),
+            ..self
+        }
+    }
+
     /// Asks the QEMU at `program`.
     ///
     /// # Errors
@@ -93,6 +104,7 @@ impl Emulator {
                 arch,
                 board: "",
                 processor: None,
+                plugin: None,
                 version,
             }),
             Some(version) => Err(format!(

@@ -102,6 +102,11 @@ impl Image {
         self.target().join(self.arch.target()).join("release/shootdown-kernel")
     }
 
+    /// The checkout that it is in.
+    pub fn checkout(&self) -> &Path {
+        self.folder.parent().expect("it is kernel/ of a checkout")
+    }
+
     /// In separate folders, or each build would undo the other's.
     fn target(&self) -> PathBuf {
         self.folder.join(if self.faults { "target/faults" } else { "target" })

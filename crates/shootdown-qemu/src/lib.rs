@@ -9,6 +9,7 @@ mod emulator;
 mod image;
 mod iso;
 mod needs;
+mod plugin;
 mod program;
 mod run;
 
@@ -18,5 +19,6 @@ pub use emulator::{BINARY, Emulator, INSTALL, OLDEST, PACKAGE, Version};
 pub use image::{BARE_TARGET, Image};
 pub use iso::{ISO_INSTALL, ISO_NEEDS, can_write_iso, write_iso};
 pub use needs::is_there;
+pub use plugin::Plugin;
 pub use program::NotDone;
 pub use run::{Clock, Ended, Machine, Run};

@@ -230,6 +230,9 @@ impl Machine {
         if let Clock::Counted { shift } = self.clock {
             append.push_str(&format!(" icount={shift}"));
             arguments.extend(["-icount".into(), format!("shift={shift},sleep=off")]);
+            if let Some(plugin) = &emulator.plugin {
+                arguments.extend(["-plugin".into(), plugin.argument(&[])]);
+            }
         }
         arguments.extend(["-kernel".into(), image.display().to_string(), "-append".into(), append]);
         arguments
@@ -282,6 +285,7 @@ mod tests {
             arch,
             board: ",virtualization=on",
             processor: None,
+            plugin: None,
             version: crate::OLDEST,
         };
         let arguments = |arch| {

@@ -69,13 +69,14 @@ impl Tree {
         Box::leak(line.unwrap_or_default().into_boxed_str())
     }
 
-    /// Keeps the archive that the loader has put in memory above the kernel (`-initrd`). Returns its address: memory
-    /// from there on is not allocated.
+    /// Keeps the archive that the loader has put in memory above the kernel: by `-initrd`, which QEMU ignores for an
+    /// ELF kernel on Arm, or by `-device guest-loader`. Returns its address: memory from there on is not allocated.
     pub fn keep_archive(self) -> u64 {
         let ends = self.0.find_node("/chosen").and_then(|chosen| {
             let [start, end] = ["linux,initrd-start", "linux,initrd-end"].map(|name| number(&chosen, name));
             Some((start?, end?))
         });
+        let ends = ends.or_else(|| self.module());
         let Some((start, end)) = ends.filter(|&(start, end)| start < end && end <= DIRECT_BYTES) else {
             return DIRECT_BYTES;
         };
@@ -83,6 +84,21 @@ impl Tree {
         let bytes = unsafe { core::slice::from_raw_parts(memory::direct(start), (end - start) as usize) };
         crate::linux::archive::keep(bytes);
         start
+    }
+
+    /// First byte and end of what `guest-loader` has loaded.
+    fn module(self) -> Option<Stretch> {
+        let mut nodes = Vec::new();
+        collect(
+            self.0.root(),
+            &|node| node.is_compatible("multiboot,ramdisk"),
+            &mut nodes,
+        );
+        // QEMU writes 64 bits of each, whatever its parent says.
+        let property = nodes.first()?.property("reg")?;
+        let (start, length) = property.value().split_first_chunk::<8>()?;
+        let start = u64::from_be_bytes(*start);
+        Some((start, start.checked_add(u64::from_be_bytes(*length.first_chunk()?))?))
     }
 
     /// End of the memory that contains `address`, limited to the direct map.

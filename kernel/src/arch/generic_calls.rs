@@ -1,4 +1,5 @@
-//! Translates the system-call numbers of Arm and RISC-V to those of x86-64, which `linux/calls.rs` uses.
+//! Translates the system calls of Arm and RISC-V to those of x86-64, which `linux/calls.rs` uses: their numbers, and
+//! where it differs the order of their arguments.
 
 /// The number here, and on x86-64.
 const NUMBERS: [(u64, u64); 42] = [
@@ -46,11 +47,23 @@ const NUMBERS: [(u64, u64); 42] = [
     (279, 319), // memfd_create
 ];
 
+/// Number of `clone` on x86-64.
+const CLONE: u64 = 56;
+
 /// A number of no call, which no program uses by chance.
 const UNKNOWN: u64 = 1 << 32;
 
+/// The call with this number as on x86-64.
+pub fn call(number: u64, [a, b, c, d, e, f]: [u64; 6]) -> (u64, [u64; 6]) {
+    match call_number(number) {
+        // The thread pointer comes before the word for the child.
+        CLONE => (CLONE, [a, b, c, e, d, f]),
+        number => (number, [a, b, c, d, e, f]),
+    }
+}
+
 /// The number on x86-64 of the call with this number; `UNKNOWN` for no call.
-pub fn call_number(number: u64) -> u64 {
+fn call_number(number: u64) -> u64 {
     match number {
         293 => 334, // rseq
         435 => 435, // clone3

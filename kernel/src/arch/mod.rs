@@ -12,6 +12,7 @@
 //! | `interrupts` | the interrupt mask, sleeping |
 //! | `invalidate` | local invalidations, executed by `shootdown-cpu`; names of the instructions, for their counts |
 //! | `layout` | the layout of the address space |
+//! | `marks` | the beginning and the end of what a counter outside the machine counts |
 //! | `probe` | accesses that may fail, and where they do |
 //! | `timer` | the counter, and the one-shot timer |
 //! | `traps` | entry points; numbers of interrupts |

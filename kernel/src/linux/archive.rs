@@ -1,22 +1,21 @@
 //! The archive that the loader passes beside the kernel (`-initrd`): a cpio archive of the "new ASCII" kind.
 
-use alloc::vec::Vec;
 use spin::Once;
 
 /// Bytes of an entry's header: a magic number and 13 numbers of 8 hexadecimal digits.
 const HEADER: usize = 110;
 const MAGIC: &[u8] = b"070701";
 
-static ARCHIVE: Once<Vec<u8>> = Once::new();
+static ARCHIVE: Once<&'static [u8]> = Once::new();
 
-/// Copies it out of memory that will be allocated.
-pub fn keep(bytes: &[u8]) {
-    ARCHIVE.call_once(|| bytes.to_vec());
+/// Keeps it. Its memory is never allocated.
+pub fn keep(bytes: &'static [u8]) {
+    ARCHIVE.call_once(|| bytes);
 }
 
 /// The content of a file; `None` when there is no such file, or the archive is cut off before it.
 pub fn file(name: &str) -> Option<&'static [u8]> {
-    let mut rest = ARCHIVE.get()?.as_slice();
+    let mut rest = *ARCHIVE.get()?;
     loop {
         let header = rest.get(..HEADER).filter(|header| header.starts_with(MAGIC))?;
         let (size, name_size) = (field(header, 6)?, field(header, 11)?);

@@ -9,7 +9,7 @@ use crate::memory::PAGE;
 use crate::region::Access;
 use crate::serial;
 use crate::space::AddressSpace;
-use shootdown::Walkers;
+use shootdown::{Reach, Walkers};
 
 /// pipe, pipe2: two numbers at `to`.
 ///
@@ -45,10 +45,10 @@ pub fn give(process: &Process, fd: u64, list: u64, count: u64) -> Result<u64, Er
     let File::PipeIn(pipe) = process.files.lock().get(fd)?.clone() else {
         return Err(EINVAL);
     };
-    let hooks = engine().kernel();
+    let (hooks, reach) = (engine().kernel(), engine().policy().reach);
     let lacking = if engine().policy().walkers == Walkers::None {
         Some("lockless walks under this design")
-    } else if hooks.processor.broadcast_limits().is_some() && !hooks.emulated {
+    } else if reach != Reach::Ipi && hooks.processor.broadcast_limits().is_some() && !hooks.emulated {
         // `AddressSpace::pin` relies on flushes that wait.
         Some("lockless walks beside broadcasts by the processor")
     } else {

@@ -151,9 +151,9 @@ impl Task {
         user::set_thread_pointer(base);
     }
 
-    /// Its thread pointer.
+    /// By the task itself: its thread pointer.
     pub fn thread_pointer(&self) -> u64 {
-        self.thread_pointer.get()
+        user::thread_pointer(self.thread_pointer.get())
     }
 
     /// By the task itself: saves the state of the floating-point unit.
@@ -232,7 +232,7 @@ pub fn tick(cpu: &Cpu) -> bool {
     let runs = unsafe { (*here.task.get()).is_some() };
     if runs {
         here.ticked.set(true);
-        timer::arm(TICK);
+        timer::arm(timer::tick(TICK));
     }
     runs
 }
@@ -289,7 +289,7 @@ fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
     // SAFETY: this CPU's own, and no task is running.
     unsafe { *here.task.get() = Some(task) };
     here.ticked.set(false);
-    timer::arm(TICK);
+    timer::arm(timer::tick(TICK));
     // SAFETY: the task's stack was left or prepared, and `on_cpu` has excluded other CPUs. Interrupts are off.
     unsafe { stacks::switch(here.pointer.as_ptr(), pointer) };
     // The process may end with the task; its root stays loaded here, in lazy TLB mode, until the engine unloads it.
@@ -298,6 +298,7 @@ fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
     let task = unsafe { (*here.task.get()).take() }.expect("a task was here");
     // SAFETY: as above.
     unsafe { (*task.fpu.get()).save() };
+    task.thread_pointer.set(task.thread_pointer());
     match here.after.get() {
         After::Again => {
             task.on_cpu.store(false, Ordering::Release);

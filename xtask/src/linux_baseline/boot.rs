@@ -5,13 +5,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use serde::Deserialize;
+use shootdown_qemu::Plugin;
 
 use super::report::{Ended, Ran, Report};
-use super::{Guest, Planned, child, initramfs};
+use super::{Guest, Planned, child, initramfs, machine};
 use crate::workspace;
-
-/// The processor: all features of the emulator except CMPXCHG16B, after which QEMU 7.2 sometimes leaves wrong flags.
-const CPU: &str = "max,-cx16";
 
 /// How the virtual CPUs run.
 #[derive(Debug, Clone, Copy)]
@@ -19,14 +17,14 @@ pub enum Mode<'a> {
     /// In parallel, one host thread each: as fast as the host.
     Parallel,
     /// In turns, by a count of instructions; time is that count, one nanosecond each.
-    Turns(Option<Plugin<'a>>),
+    Turns(Option<Counter<'a>>),
 }
 
-/// The plugin that counts.
+/// What counts instructions.
 #[derive(Debug, Clone, Copy)]
-pub struct Plugin<'a> {
-    /// Its path.
-    pub file: &'a Path,
+pub struct Counter<'a> {
+    /// The plugin.
+    pub plugin: &'a Plugin,
     /// The spans that it counts, as its arguments.
     pub spans: &'a [String],
 }
@@ -139,21 +137,13 @@ impl Boot<'_> {
     }
 
     fn command(&self, archive: &Path, console: &Path) -> Command {
-        let mut command = Command::new("qemu-system-x86_64");
-        command.args(["-M", "q35", "-m", "512", "-cpu", CPU, "-smp", &self.cpus.to_string()]);
-        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-        command.arg("-serial").arg(format!("file:{}", console.display()));
-        command.args(["-serial", "stdio"]);
-        command
-            .arg("-kernel")
-            .arg(&self.guest.kernel)
-            .arg("-initrd")
-            .arg(archive);
+        let arch = self.guest.arch;
+        let mut command = machine::qemu(arch, self.cpus, console);
+        command.arg("-kernel").arg(&self.guest.kernel);
+        command.args(machine::archive(arch, self.guest.is_linux(), archive));
         let counted = matches!(self.mode, Mode::Turns(_));
         let told = format!("{} {}", self.guest.append(counted), self.words);
         command.args(["-append", told.trim_end()]);
-        // This kernel ends the emulator through this device; Linux has no driver for it.
-        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         match self.mode {
             Mode::Parallel => {
                 command.args(["-accel", "tcg,thread=multi"]);
@@ -162,10 +152,8 @@ impl Boot<'_> {
                 command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]);
                 // The guest's random numbers and its date must not differ from boot to boot either.
                 command.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
-                if let Some(Plugin { file, spans }) = plugin {
-                    let out = file.with_extension("jsonl");
-                    let spans = spans.join(",");
-                    command.args(["-plugin", &format!("{},out={},{spans}", file.display(), out.display())]);
+                if let Some(Counter { plugin, spans }) = plugin {
+                    command.args(["-plugin", &plugin.argument(spans)]);
                 }
             }
         }
@@ -261,21 +249,6 @@ impl Reading {
         let last = &self.others[self.others.len().saturating_sub(3)..];
         last.iter().map(|line| format!("; it said: {line}")).collect()
     }
-}
-
-/// The version of the QEMU that is installed, such as `7.2.22`.
-///
-/// # Errors
-/// When it does not report it.
-pub fn qemu_version(end: Instant) -> Result<String, String> {
-    let text = child::output(Command::new("qemu-system-x86_64").arg("--version"), end)?;
-    let version = text
-        .split_ascii_whitespace()
-        .skip_while(|word| *word != "version")
-        .nth(1);
-    version
-        .map(String::from)
-        .ok_or_else(|| format!("qemu-system-x86_64 names no version: {text}"))
 }
 
 #[cfg(test)]

@@ -5,12 +5,17 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use super::{child, debian, spans};
-use crate::{needs, workspace};
+use shootdown_qemu::Arch;
+
+use super::{child, kernel_package, machine, spans};
+use crate::needs::Need;
+use crate::workspace;
 
 /// A kernel that runs the programs.
 #[derive(Debug)]
 pub struct Guest {
+    /// Its instruction set.
+    pub arch: Arch,
     /// The file for `-kernel`.
     pub kernel: PathBuf,
     /// Its name in the table: `Linux`, or the design.
@@ -20,11 +25,6 @@ pub struct Guest {
     /// The design of this project's kernel.
     design: Option<String>,
 }
-
-/// Linux's command line: no workarounds for processor bugs (`mitigations=off`), small pages only, as the simulator's
-/// workloads have them, and functions at the addresses of the symbol table.
-const LINUX: &str =
-    "console=ttyS0 quiet panic=-1 mitigations=off transparent_hugepage=never nokaslr norandmaps rdinit=/init";
 
 /// The shootdown interrupt of this kernel, and the one that emulates a broadcast (kernel/src/arch/x86_64/traps.rs);
 /// bytes of an entry.
@@ -39,11 +39,9 @@ impl Guest {
     ///
     /// # Errors
     /// When it is not available.
-    pub fn linux(named: Option<&str>, end: Instant) -> Result<Guest, String> {
-        let package = match named {
-            Some(name) => debian::package(name, end)?,
-            None => debian::newest_kernel(end)?,
-        };
+    pub fn linux(arch: Arch, named: Option<&str>, end: Instant) -> Result<Guest, String> {
+        let archive = kernel_package::Archive::of(arch);
+        let package = archive.find(named, end)?;
         let folder = workspace::root().join("target/linux-baseline");
         let place = folder.join(format!("{}_{}", package.name, package.version.replace(':', "_")));
         if !place.is_dir() {
@@ -51,7 +49,7 @@ impl Guest {
             // Whole or not at all: unpacked aside, then renamed.
             let aside = folder.join(format!("{}.tmp", std::process::id()));
             std::fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
-            let unpacked = debian::unpack(&package, &aside, end).and_then(|()| {
+            let unpacked = archive.unpack(&package, &aside, end).and_then(|()| {
                 std::fs::rename(&aside, &place).map_err(|error| format!("{}: {error}", place.display()))
             });
             if unpacked.is_err() {
@@ -65,10 +63,11 @@ impl Guest {
             .filter_map(|file| Some(file.ok()?.path()))
             .find(|path| {
                 path.file_name()
-                    .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
+                    .is_some_and(|name| name.to_string_lossy().starts_with("vmlinu"))
             })
-            .ok_or_else(|| format!("{} holds no vmlinuz; name a kernel package by --kernel", boot.display()))?;
+            .ok_or_else(|| format!("{} holds no kernel; name a kernel package by --kernel", boot.display()))?;
         Ok(Guest {
+            arch,
             kernel,
             name: "Linux".into(),
             origin: format!("{} {}", package.name, package.version),
@@ -90,18 +89,22 @@ impl Guest {
     ///
     /// # Errors
     /// When it cannot be built.
-    pub fn ours(designs: &[String], end: Instant) -> Result<Vec<Guest>, String> {
+    pub fn ours(arch: Arch, designs: &[String], end: Instant) -> Result<Vec<Guest>, String> {
         if designs.is_empty() {
             return Ok(Vec::new());
         }
-        needs::bare_target(end)?;
-        designs.iter().map(|design| Guest::of_design(design, end)).collect()
+        Need::Target(arch.target()).meet(end)?;
+        designs
+            .iter()
+            .map(|design| Guest::of_design(arch, design, end))
+            .collect()
     }
 
-    fn of_design(name: &str, end: Instant) -> Result<Guest, String> {
+    fn of_design(arch: Arch, name: &str, end: Instant) -> Result<Guest, String> {
         let folder = workspace::root().join("kernel");
         let mut build = workspace::cargo();
-        build.args(["build", "--release", "--quiet"]).current_dir(&folder);
+        build.args(["build", "--release", "--quiet", "--target", arch.target()]);
+        build.current_dir(&folder);
         // A design that is compiled in has a separate build, or each would undo the other's.
         let (design, target) = match name.strip_suffix(ONLY) {
             Some(design) => {
@@ -112,7 +115,8 @@ impl Guest {
         };
         child::output(&mut build, end).map_err(|why| format!("`cargo build --release` in kernel/ failed: {why}"))?;
         Ok(Guest {
-            kernel: target.join("x86_64-unknown-none/release/shootdown-kernel"),
+            arch,
+            kernel: target.join(arch.target()).join("release/shootdown-kernel"),
             name: name.into(),
             origin: "kernel/".into(),
             design: Some(design.into()),
@@ -123,7 +127,7 @@ impl Guest {
     pub fn append(&self, counted: bool) -> String {
         let counted = if counted { " icount=0" } else { "" };
         match &self.design {
-            None => LINUX.into(),
+            None => machine::linux(self.arch),
             Some(design) => format!("workload=linux design={design}{counted}"),
         }
     }
@@ -134,9 +138,14 @@ impl Guest {
         if self.design.is_some() { 33 } else { 0 }
     }
 
+    /// Whether it is Linux.
+    pub fn is_linux(&self) -> bool {
+        self.design.is_none()
+    }
+
     /// Whether functions have to be located in the running kernel.
     pub fn reports_symbols(&self) -> bool {
-        self.design.is_none()
+        self.design.is_none() && self.arch != Arch::Aarch64
     }
 
     /// The counted spans, as arguments of the plugin. `symbols` are those that the running kernel reported.
@@ -145,7 +154,7 @@ impl Guest {
     /// When it lacks a function: then a shootdown uses other functions, and the counts would be meaningless.
     pub fn spans(&self, symbols: &BTreeMap<String, u64>, end: Instant) -> Result<Vec<String>, String> {
         if self.design.is_none() {
-            return spans::of_linux(symbols);
+            return spans::of_linux(self.arch, symbols);
         }
         let listing = child::output(Command::new("nm").arg(&self.kernel), end)?;
         let at = |symbol: &str| {
@@ -153,8 +162,29 @@ impl Guest {
             let address = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
             address.ok_or_else(|| format!("{} has no symbol {symbol}", self.kernel.display()))
         };
-        let entries = at("trap_entries")?;
-        let handlers = VECTORS.map(|vector| entries + vector * ENTRY_BYTES);
-        Ok(spans::of(at("shootdown_flush")?, &handlers))
+        let on_ipi = || {
+            let line = listing
+                .lines()
+                .find(|line| line.contains("handler") && line.contains("6on_ipi"));
+            let address = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
+            address.ok_or_else(|| format!("{} has no function on_ipi", self.kernel.display()))
+        };
+        let handlers = match self.arch {
+            Arch::X86_64 => {
+                let entries = at("trap_entries")?;
+                VECTORS.map(|vector| (entries + vector * ENTRY_BYTES, None)).to_vec()
+            }
+            // From the kernel, and from user code.
+            Arch::Aarch64 => {
+                let (vectors, via) = (at("trap_vectors")?, on_ipi()?);
+                [0x280, 0x480].map(|offset| (vectors + offset, Some(via))).to_vec()
+            }
+            Arch::Riscv64 => vec![(at("trap_entry")?, Some(on_ipi()?))],
+        };
+        let mut all = spans::of(at("shootdown_flush")?, &handlers);
+        if self.arch == Arch::Aarch64 {
+            all.push(spans::barriers());
+        }
+        Ok(all)
     }
 }

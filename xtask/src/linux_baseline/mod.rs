@@ -7,19 +7,24 @@
 pub mod boot;
 pub mod guest;
 pub mod initramfs;
+mod kernel_package;
+mod machine;
 pub mod report;
 pub mod spans;
 pub mod table;
 
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use shootdown_qemu::{Arch, Emulator, Plugin};
 
-use super::{child, debian, workloads};
-use boot::{Boot, Mode, Plugin};
+use super::needs::Need;
+use super::{child, workloads, workspace};
+use boot::{Boot, Counter, Mode};
 use guest::Guest;
 use initramfs::Planned;
 use report::{Ran, Report};
@@ -36,12 +41,16 @@ const BUDGET: Duration = Duration::from_secs(45 * 60);
         cargo xtask linux-baseline --only counts                        \
         what does not depend on this machine's speed\n  \
         cargo xtask linux-baseline --workloads madvise_spin --runs 5 --json\n  \
+        cargo xtask linux-baseline --arch aarch64 --only counts         on AArch64; riscv64 likewise\n  \
         cargo xtask linux-baseline --kernel linux-image-6.1.0-56-amd64  another kernel than the newest\n\n\
         The kernel package is downloaded and unpacked below target/, not installed. \
         QEMU and the compiler are installed where this is run as root; elsewhere the command that does it is named.\n\
         Exit status: 0; 1 when something failed or a read was stale; 2 on bad usage."
 )]
 struct Args {
+    /// Instruction set
+    #[arg(long, value_name = "x86_64|aarch64|riscv64", default_value = "x86_64", value_parser = Arch::named)]
+    arch: Arch,
     /// Programs to run [default: all]
     #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(workloads::ALL))]
     workloads: Vec<String>,
@@ -64,13 +73,10 @@ struct Args {
     #[arg(long)]
     kernel: Option<String>,
     /// Designs of our kernel to put beside it; `ipi-only` and `adaptive-only` are compiled for that
-    /// design alone; `none` for Linux alone
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "ipi,ipi-only,broadcast,adaptive,adaptive-only"
-    )]
-    designs: Vec<String>,
+    /// design alone; `none` for Linux alone [default: ipi,ipi-only,broadcast,adaptive,adaptive-only; aarch64:
+    /// arm-ipi,arm-broadcast,arm-local-first,adaptive; riscv64: ipi,ipi-only]
+    #[arg(long, value_delimiter = ',')]
+    designs: Option<Vec<String>>,
     /// Only one of the two boots
     #[arg(long)]
     only: Option<Part>,
@@ -94,6 +100,7 @@ enum Part {
 #[derive(Debug, Serialize)]
 struct Findings {
     qemu: String,
+    arch: &'static str,
     kernels: Vec<String>,
     cpus: u32,
     /// Load of the host at the start, in CPUs.
@@ -156,21 +163,18 @@ fn failed(why: &str) -> ExitCode {
 
 fn run(args: &Args) -> Result<Findings, String> {
     let end = Instant::now() + BUDGET;
-    let tools = [
-        ("qemu-system-x86_64", "qemu-system-x86"),
-        ("musl-gcc", "musl-tools"),
-        ("gcc", "gcc"),
-    ];
-    debian::programs(&tools, end)?;
-    let programs = workloads::build(end)?;
-    let qemu = boot::qemu_version(end)?;
-    let ours = args.designs.iter().filter(|design| *design != "none").cloned();
-    let mut guests = vec![Guest::linux(args.kernel.as_deref(), end)?];
-    guests.extend(Guest::ours(&ours.collect::<Vec<_>>(), end)?);
+    Need::Programs(args.arch).meet(end)?;
+    let programs = workloads::build(args.arch, end)?;
+    let qemu = Emulator::of(args.arch)?.version;
+    let ours = designs(args).into_iter().filter(|design| *design != "none");
+    let mut guests = vec![Guest::linux(args.arch, args.kernel.as_deref(), end)?];
+    guests.extend(Guest::ours(args.arch, &ours.collect::<Vec<_>>(), end)?);
     let host_load = std::fs::read_to_string("/proc/loadavg").ok();
     let host_load = host_load.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
 
     let names: Vec<&str> = match args.workloads.as_slice() {
+        // This kernel pins pages only where flushes interrupt, which broadcasts of the processor do not.
+        [] if args.arch != Arch::X86_64 => workloads::ALL.into_iter().filter(|name| *name != "gup").collect(),
         [] => workloads::ALL.to_vec(),
         some => some.iter().map(String::as_str).collect(),
     };
@@ -221,15 +225,16 @@ fn run(args: &Args) -> Result<Findings, String> {
     let mut counts = Vec::new();
     if args.only != Some(Part::Rates) {
         let plan = once(&format!("--ops {}", args.ops));
-        let plugin = spans::build(&qemu, end)?;
+        let folder = workspace::built().join("linux-baseline");
+        let plugin = Plugin::build(&workspace::root(), qemu, &folder, &AtomicBool::new(false))?;
         for (guest, reports) in guests.iter().zip(&mut reports) {
             if reports.is_empty() && guest.reports_symbols() {
                 reports.push(boot("symbols", guest, &[], Mode::Parallel)?);
             }
             let symbols = reports.first().map(|report| report.symbols.clone()).unwrap_or_default();
             let spans = guest.spans(&symbols, end)?;
-            let counting = Plugin {
-                file: &plugin,
+            let counting = Counter {
+                plugin: &plugin,
                 spans: &spans,
             };
             let report = boot("instructions", guest, &plan, Mode::Turns(Some(counting)))?;
@@ -248,7 +253,8 @@ fn run(args: &Args) -> Result<Findings, String> {
         format!("{name} ({})", guest.origin)
     };
     Ok(Findings {
-        qemu,
+        qemu: qemu.to_string(),
+        arch: args.arch.name(),
         kernels: guests.iter().zip(&reports).map(kernel).collect(),
         cpus: args.cpus,
         host_load,
@@ -256,6 +262,18 @@ fn run(args: &Args) -> Result<Findings, String> {
         rates,
         counts,
     })
+}
+
+/// The designs: those given, or the default ones. On RISC-V without those whose broadcasts are remote fences of
+/// OpenSBI, which waits without ending QEMU's turn.
+fn designs(args: &Args) -> Vec<String> {
+    let default: &[&str] = match args.arch {
+        Arch::X86_64 => &["ipi", "ipi-only", "broadcast", "adaptive", "adaptive-only"],
+        Arch::Aarch64 => &["arm-ipi", "arm-broadcast", "arm-local-first", "adaptive"],
+        Arch::Riscv64 => &["ipi", "ipi-only"],
+    };
+    let default = || default.iter().map(ToString::to_string).collect();
+    args.designs.clone().unwrap_or_else(default)
 }
 
 /// The runs of each row combined: one row for each kernel, of each workload and number of threads.

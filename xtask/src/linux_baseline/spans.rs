@@ -1,18 +1,15 @@
 //! Instructions of a shootdown: the functions of the guest's kernel that belong to it, and the plugin's counts.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+use shootdown_qemu::{Arch, Plugin};
 
-use super::child;
 use super::report::{Ran, Report};
-use crate::workspace;
 
-/// Functions of Linux, x86-64: the requester's, and the target's interrupt entries (the second when it is the only
-/// target).
+/// Functions of Linux on x86-64 and RISC-V: the requester's; on x86-64 the target's interrupt entries (the second when
+/// it is the only target). On RISC-V Linux calls OpenSBI instead. On Arm its flush has no function: the compiler puts
+/// it into those that clear entries.
 pub const SYMBOLS: [&str; 4] = [
     "flush_tlb_mm_range",
     "asm_sysvec_call_function",
@@ -25,6 +22,7 @@ const OF_ENGINE: &str = "asm_sysvec_shootdown";
 
 const REQUESTER: &str = "requester";
 const TARGET: &str = "target";
+const BARRIERS: &str = "barriers";
 
 /// One workload with a number of threads on one kernel, CPUs in turns.
 #[derive(Debug, Serialize)]
@@ -39,10 +37,16 @@ pub struct Count {
     pub ops: u64,
     /// Instructions of all CPUs in the window, for each operation.
     pub instructions_per_op: f64,
+    /// Instructions of RISC-V's machine mode (OpenSBI), which are not among them, for each operation.
+    pub firmware_per_op: f64,
+    /// Instructions of a shootdown for each operation, by name: `tlbi_broadcast`, `dsb`, `sgi`, `sfence_vma`.
+    pub operations: BTreeMap<String, f64>,
     /// Shootdown interrupts for each operation.
     pub interrupts_per_op: f64,
     /// The flush at the initiator; `None` where there was none.
     pub requester: Option<Span>,
+    /// On Arm: from the barrier before a broadcast TLBI to the one behind it.
+    pub barriers: Option<Span>,
     /// The interrupt at the target.
     pub target: Option<Span>,
 }
@@ -64,11 +68,14 @@ pub struct Span {
     pub mean: f64,
     /// Instructions in wait loops, mean of all CPUs.
     pub waiting: f64,
+    /// Instructions of RISC-V's machine mode (OpenSBI), mean of all CPUs; not in the others.
+    pub firmware: f64,
 }
 
 /// A line of the plugin: one window.
 #[derive(Debug, Deserialize)]
 struct Window {
+    operations: BTreeMap<String, u64>,
     cpus: Vec<Cpu>,
 }
 
@@ -76,6 +83,8 @@ struct Window {
 struct Cpu {
     cpu: u32,
     instructions: u64,
+    /// Of machine mode, which are not in the others.
+    firmware: u64,
     spans: Vec<Tally>,
 }
 
@@ -85,65 +94,46 @@ struct Tally {
     times: u64,
     sum: u64,
     waiting: u64,
+    firmware: u64,
     least: u64,
     median: u64,
     most: u64,
-}
-
-/// Compiles the plugin for this version of QEMU; returns its path.
-///
-/// # Errors
-/// When the compiler refuses.
-pub fn build(qemu: &str, end: Instant) -> Result<PathBuf, String> {
-    let root = workspace::root();
-    let source = root.join("xtask/plugin/spans.c");
-    let folder = root.join("target/linux-baseline");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let out = folder.join("spans.so");
-    let mut compiler = Command::new("gcc");
-    compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"]);
-    compiler.arg(format!("-DPLUGIN_VERSION={}", interface(qemu)?));
-    compiler.arg("-o").arg(&out).arg(&source);
-    child::output(&mut compiler, end).map_err(|why| format!("cannot compile {}: {why}", source.display()))?;
-    out.canonicalize()
-        .map_err(|error| format!("{}: {error}", out.display()))
-}
-
-/// The requested version of the plugin interface: each QEMU accepts a range.
-fn interface(qemu: &str) -> Result<u32, String> {
-    let mut numbers = qemu.split('.').map_while(|digits| digits.parse::<u32>().ok());
-    match (numbers.next(), numbers.next()) {
-        (Some(7..=8), _) => Ok(1),
-        (Some(9), Some(0)) => Ok(2),
-        (Some(9..), _) => Ok(3),
-        _ => Err(format!(
-            "QEMU {qemu} is too old to count instructions; install Debian's qemu-system-x86, 7.2 or newer"
-        )),
-    }
 }
 
 /// The spans of Linux, as arguments of the plugin.
 ///
 /// # Errors
 /// When the kernel lacks a function: then a shootdown uses other functions, and the counts would be meaningless.
-pub fn of_linux(symbols: &BTreeMap<String, u64>) -> Result<Vec<String>, String> {
+pub fn of_linux(arch: Arch, symbols: &BTreeMap<String, u64>) -> Result<Vec<String>, String> {
     let at = |symbol: &str| {
         let address = symbols.get(symbol).copied();
         address.ok_or_else(|| format!("this kernel has no function {symbol}, so its shootdowns cannot be counted"))
     };
-    let requester = at(SYMBOLS[0])?;
-    let handlers = match at(OF_ENGINE) {
-        Ok(entry) => vec![entry],
-        Err(_) => vec![at(SYMBOLS[1])?, at(SYMBOLS[2])?],
-    };
-    Ok(of(requester, &handlers))
+    Ok(match arch {
+        Arch::X86_64 => {
+            let handlers = match at(OF_ENGINE) {
+                Ok(entry) => vec![(entry, None)],
+                Err(_) => vec![(at(SYMBOLS[1])?, None), (at(SYMBOLS[2])?, None)],
+            };
+            of(at(SYMBOLS[0])?, &handlers)
+        }
+        Arch::Aarch64 => vec![barriers()],
+        Arch::Riscv64 => of(at(SYMBOLS[0])?, &[]),
+    })
 }
 
-/// The spans of a kernel that flushes by a call of `requester` and has these entries of handlers.
-pub fn of(requester: u64, handlers: &[u64]) -> Vec<String> {
-    let handlers = handlers
-        .iter()
-        .map(|entry| format!("span={TARGET}:interrupt:{entry:x}"));
+/// From the DSB before a broadcast TLBI to the one behind it.
+pub fn barriers() -> String {
+    format!("span={BARRIERS}:barriers:0")
+}
+
+/// The spans of a kernel that flushes by a call of `requester` and has these entries of handlers. One that serves other
+/// interrupts too counts only if it comes by the second address.
+pub fn of(requester: u64, handlers: &[(u64, Option<u64>)]) -> Vec<String> {
+    let handlers = handlers.iter().map(|(entry, via)| {
+        let via = via.map_or(String::new(), |via| format!(":{via:x}"));
+        format!("span={TARGET}:interrupt:{entry:x}{via}")
+    });
     [format!("span={REQUESTER}:call:{requester:x}")]
         .into_iter()
         .chain(handlers)
@@ -154,10 +144,9 @@ pub fn of(requester: u64, handlers: &[u64]) -> Vec<String> {
 ///
 /// # Errors
 /// When its file cannot be read or holds another number of windows than there were runs.
-pub fn counts(kernel: &str, report: &Report, plugin: &Path) -> Result<Vec<Count>, String> {
-    let file = plugin.with_extension("jsonl");
-    let place = |error: String| format!("{}: {error}", file.display());
-    let text = std::fs::read_to_string(&file).map_err(|error| place(error.to_string()))?;
+pub fn counts(kernel: &str, report: &Report, plugin: &Plugin) -> Result<Vec<Count>, String> {
+    let place = |error: String| format!("the counts of {kernel}: {error}");
+    let text = plugin.take()?;
     let windows: Vec<Window> = text
         .lines()
         .map(serde_json::from_str)
@@ -171,15 +160,19 @@ pub fn counts(kernel: &str, report: &Report, plugin: &Path) -> Result<Vec<Count>
         )));
     }
     let count = |(window, ran): (Window, &Ran)| {
-        let instructions: u64 = window.cpus.iter().map(|cpu| cpu.instructions).sum();
+        let sum = |part: fn(&Cpu) -> u64| window.cpus.iter().map(part).sum::<u64>() as f64;
+        let per_op = |(name, count): (&String, &u64)| (name.clone(), *count as f64 / ran.ops as f64);
         Count {
             kernel: kernel.to_string(),
             workload: ran.workload.clone(),
             threads: ran.threads,
             ops: ran.ops,
-            instructions_per_op: instructions as f64 / ran.ops as f64,
+            instructions_per_op: sum(|cpu| cpu.instructions) / ran.ops as f64,
+            firmware_per_op: sum(|cpu| cpu.firmware) / ran.ops as f64,
+            operations: window.operations.iter().map(per_op).collect(),
             interrupts_per_op: ran.shootdown_interrupts as f64 / ran.ops_with_warm_up as f64,
             requester: window.span(REQUESTER),
+            barriers: window.span(BARRIERS),
             target: window.span(TARGET),
         }
     };
@@ -207,6 +200,7 @@ impl Window {
             most: most_often.most,
             mean: mean(|tally| tally.sum),
             waiting: mean(|tally| tally.waiting),
+            firmware: mean(|tally| tally.firmware),
         })
     }
 }
@@ -217,31 +211,27 @@ mod tests {
 
     #[test]
     fn a_span_is_taken_from_where_it_happened_most_and_its_mean_from_everywhere() {
-        let line = r#"{"cpus":[
-            {"cpu":0,"instructions":5000,"spans":[
-                {"name":"requester","times":3,"sum":300,"waiting":30,"least":90,"median":100,"most":110}]},
-            {"cpu":1,"instructions":700,"spans":[
-                {"name":"requester","times":1,"sum":500,"waiting":10,"least":500,"median":500,"most":500}]}]}"#;
+        let line = r#"{"operations":{"dsb":3},"cpus":[
+            {"cpu":0,"instructions":5000,"firmware":0,"spans":[
+                {"name":"requester","times":3,"sum":300,"waiting":30,"firmware":6,
+                 "least":90,"median":100,"most":110}]},
+            {"cpu":1,"instructions":700,"firmware":9,"spans":[
+                {"name":"requester","times":1,"sum":500,"waiting":10,"firmware":2,
+                 "least":500,"median":500,"most":500}]}]}"#;
         let window: Window = serde_json::from_str(line).unwrap();
         let span = window.span(REQUESTER).unwrap();
         assert_eq!(
             (span.times, span.cpu, span.median, span.least, span.most),
             (4, 0, 100, 90, 110)
         );
-        assert_eq!((span.mean, span.waiting), (200.0, 10.0));
+        assert_eq!((span.mean, span.waiting, span.firmware), (200.0, 10.0, 2.0));
         assert_eq!(window.span(TARGET), None);
     }
 
     #[test]
-    fn each_qemu_is_asked_for_an_interface_that_it_has() {
-        for (qemu, version) in [("7.2.22", 1), ("8.2.0", 1), ("9.0.1", 2), ("9.1.0", 3), ("10.0.2", 3)] {
-            assert_eq!(interface(qemu), Ok(version));
-        }
-        assert!(interface("6.1.0").is_err_and(|why| why.contains("too old")));
-    }
-
-    #[test]
     fn a_kernel_without_the_functions_is_refused() {
-        assert!(of_linux(&BTreeMap::new()).is_err_and(|why| why.contains("flush_tlb_mm_range")));
+        for arch in [Arch::X86_64, Arch::Riscv64] {
+            assert!(of_linux(arch, &BTreeMap::new()).is_err_and(|why| why.contains("cannot be counted")));
+        }
     }
 }

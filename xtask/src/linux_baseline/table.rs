@@ -13,9 +13,13 @@ const LINUX: &str = "Linux";
 /// All tables; every line ends with a newline.
 pub(super) fn text(findings: &Findings) -> String {
     let Findings {
-        qemu, kernels, cpus, ..
+        qemu,
+        arch,
+        kernels,
+        cpus,
+        ..
     } = findings;
-    let mut text = format!("QEMU {qemu}, {cpus} virtual CPUs\n");
+    let mut text = format!("QEMU {qemu}, {arch}, {cpus} virtual CPUs\n");
     for kernel in kernels {
         text += &format!("  {kernel}\n");
     }
@@ -75,25 +79,57 @@ pub(super) fn text(findings: &Findings) -> String {
         );
         text += "requester: instructions of a flush on the CPU that asks for it, target: \
                  of the interrupt that it causes; medians, without waiting\n";
+        text += &operations(&findings.counts);
         text += &gate(&findings.counts);
     }
     text
 }
 
+/// How often each instruction of a shootdown was executed, by the plugin.
+fn operations(counts: &[Count]) -> String {
+    let names: Vec<&String> = counts
+        .first()
+        .map_or(Vec::new(), |count| count.operations.keys().collect());
+    let firmware = counts.iter().any(|count| count.firmware_per_op > 0.0);
+    let row = |count: &Count| {
+        let each = names
+            .iter()
+            .map(|name| per_operation(count.operations.get(*name).copied().unwrap_or(0.0)));
+        let firmware = firmware.then(|| number(count.firmware_per_op));
+        let first = [count.workload.clone(), count.threads.to_string(), count.kernel.clone()];
+        first.into_iter().chain(each).chain(firmware).collect()
+    };
+    let titles = names
+        .iter()
+        .map(|name| name.as_str())
+        .chain(firmware.then_some("machine mode"));
+    let header: Vec<&str> = ["workload", "threads", "kernel"].into_iter().chain(titles).collect();
+    let legend = if firmware {
+        "machine mode: instructions of OpenSBI for an operation, which the other counts do not have\n"
+    } else {
+        ""
+    };
+    format!(
+        "\nExecuted for an operation, on all CPUs, as QEMU's plugin counts them\n{}{legend}",
+        draw(&header, 3, counts.iter().map(row).collect())
+    )
+}
+
 /// The instructions of a shootdown, and the goal for this kernel.
 fn gate(counts: &[Count]) -> String {
     let shootdown = |count: &&Count| {
-        count.workload == "madvise_spin" && count.threads > 1 && count.requester.is_some() && count.target.is_some()
+        let counted = count.requester.is_some() || count.barriers.is_some();
+        count.workload == "madvise_spin" && count.threads > 1 && counted
     };
     let rows: Vec<&Count> = counts.iter().filter(shootdown).collect();
     let Some(linux) = rows.iter().find(|count| count.kernel == LINUX) else {
         return String::new();
     };
     let row = |count: &Count, side: &str, of: fn(&Count) -> Option<&Span>| -> Option<Vec<String>> {
-        let (span, reference) = (of(count)?, of(linux)?);
-        let verdict = match count.kernel.as_str() {
-            LINUX => NONE,
-            _ if span.median * 2 <= reference.median => "met",
+        let (span, reference) = (of(count)?, of(linux));
+        let verdict = match (count.kernel.as_str(), reference) {
+            (LINUX, _) | (_, None) => NONE,
+            (_, Some(reference)) if span.median * 2 <= reference.median => "met",
             _ => "missed",
         };
         Some(vec![
@@ -107,13 +143,17 @@ fn gate(counts: &[Count]) -> String {
             span.most.to_string(),
             format!("{:.1}", span.mean),
             format!("{:.1}", span.waiting),
-            ratio(span.median as f64, reference.median as f64),
+            format!("{:.1}", span.firmware),
+            reference.map_or(NONE.into(), |reference| {
+                ratio(span.median as f64, reference.median as f64)
+            }),
             verdict.into(),
         ])
     };
     let sides = rows.iter().flat_map(|count| {
         let requester = row(count, "requester", |count| count.requester.as_ref());
-        [requester, row(count, "target", |count| count.target.as_ref())]
+        let barriers = row(count, "barriers", |count| count.barriers.as_ref());
+        [requester, barriers, row(count, "target", |count| count.target.as_ref())]
     });
     let header = [
         "threads",
@@ -126,12 +166,18 @@ fn gate(counts: &[Count]) -> String {
         "most",
         "mean",
         "waiting",
+        "machine mode",
         "of Linux",
         "at most half",
     ];
     format!(
-        "\nInstructions of a shootdown (madvise_spin)\n{}",
-        draw(&header, 3, sides.flatten().collect())
+        "\nInstructions of a shootdown (madvise_spin)\n{}{}",
+        draw(&header, 3, sides.flatten().collect()),
+        if rows.iter().any(|count| count.barriers.is_some()) {
+            "barriers: from the DSB before a broadcast TLBI to the one behind it; Linux's flush has no function on Arm\n"
+        } else {
+            ""
+        }
     )
 }
 
@@ -268,6 +314,7 @@ mod tests {
             most: median,
             mean: median as f64,
             waiting: 0.0,
+            firmware: 0.0,
         };
         let count = |kernel: &str, requester, target| Count {
             kernel: kernel.into(),
@@ -275,8 +322,11 @@ mod tests {
             threads: 2,
             ops: 9,
             instructions_per_op: 1.0,
+            firmware_per_op: 0.0,
+            operations: [("dsb".to_string(), 2.0)].into(),
             interrupts_per_op: 1.0,
             requester: Some(span(requester)),
+            barriers: None,
             target: Some(span(target)),
         };
         let text = gate(&[count("Linux", 685, 419), count("ipi", 342, 210)]);

@@ -43,8 +43,8 @@ pub struct CompareArgs {
     #[arg(value_name = "WORKLOAD")]
     pub workload: String,
 
-    /// Machine model: a name as in `shootdown list`, or the path of a .toml file; `qemu-x86_64` is the bare-metal
-    /// kernel in QEMU
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file; `qemu-x86_64`,
+    /// `qemu-aarch64` and `qemu-riscv64` are the bare-metal kernel in QEMU
     #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
     pub on: String,
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use shootdown_qemu::Arch;
 
 use super::whole_number;
 
@@ -22,29 +23,31 @@ pub enum Accel {
     With `--accel tcg` instructions are counted and runs are deterministic: the same seed and --icount print the same. \
     Emulated CPUs then take turns, so rates are those of the guest's clock, not of a real machine; \
     interrupts and instructions per operation are exact. On a processor \
-    without INVLPGB the kernel emulates it by IPIs, in its invalid-opcode handler, and the output says so.\n\n\
+    without INVLPGB the kernel emulates it by IPIs, in its invalid-opcode handler, and the output says so. \
+    On RISC-V, broadcasts are remote fences of OpenSBI.\n\n\
     Examples:\n  \
     shootdown qemu --workload tlb_flush2 --designs ipi,broadcast,adaptive --cpus 4\n  \
     shootdown qemu --workload torture --designs ipi,adaptive --seed 7       random changes, every access checked\n  \
     shootdown qemu --workload madvise_spin --threads 1,2,4 \
     --json | jq '.runs[] | [.threads, .qemu.target_instructions]'\n  \
     shootdown qemu --workload tlb_flush2 --accel kvm --cpus 2               on this host's processor\n  \
+    shootdown qemu --arch aarch64 --workload process_churn                  the same kernel on AArch64\n  \
     shootdown qemu --workload tlb_flush2 --threads 1,2,4 --html qemu.html    the same with plots\n  \
     shootdown qemu --workload tlb_flush2 --iso shootdown.iso                an image for a real machine"
 )]
 pub struct QemuArgs {
-    /// tlb_flush2, madvise_spin, mprotect_all, or torture
+    /// Instruction set of the machine
+    #[arg(long, value_name = "x86_64|aarch64|riscv64", default_value = "x86_64", value_parser = Arch::named)]
+    pub arch: Arch,
+
+    /// tlb_flush2, madvise_spin, mprotect_all, process_churn, or torture
     #[arg(long, value_name = "WORKLOAD", default_value = crate::catalog::FLAGSHIP_WORKLOAD)]
     pub workload: String,
 
-    /// Designs, as in `shootdown list`
-    #[arg(
-        long,
-        value_name = "D,D,..",
-        value_delimiter = ',',
-        default_value = "ipi,broadcast,adaptive"
-    )]
-    pub designs: Vec<String>,
+    /// Designs, as in `shootdown list` [default: ipi,broadcast,adaptive; aarch64:
+    /// arm-ipi,arm-broadcast,arm-local-first,adaptive; riscv64: ipi,arm-ipi]
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',')]
+    pub designs: Option<Vec<String>>,
 
     /// CPUs of the machine, 1 to 64
     #[arg(long, value_name = "N", default_value = "4", value_parser = whole_number, allow_negative_numbers = true)]

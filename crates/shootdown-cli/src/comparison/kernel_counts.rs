@@ -12,7 +12,7 @@ pub struct KernelCounts {
     cpus: Option<u64>,
     /// Whether QEMU counts instructions (`--icount`): each takes 2 to this power nanoseconds.
     icount: Option<f64>,
-    /// Broadcast invalidation: `hardware`, `emulated` or `none`.
+    /// Broadcast invalidation: `hardware`, `emulated`, `firmware` (RISC-V) or `none`.
     pub broadcast: String,
     /// Broadcast instructions per operation.
     pub broadcasts_per_op: Option<f64>,
@@ -40,6 +40,10 @@ pub struct KernelCounts {
     promoted: Option<u64>,
     /// Spaces that gave it back.
     demoted: Option<u64>,
+    /// Instructions of a shootdown per operation, by name, as QEMU's plugin counts them: `tlbi_local`, `dsb`, `sgi`,
+    /// `sfence_vma`, `sbi_call`.
+    #[serde(default)]
+    pub operations_per_op: Option<BTreeMap<String, f64>>,
     /// Of `torture`: interrupts taken.
     pub interrupts: Option<u64>,
     /// Of `torture`: interrupts that stand in for broadcasts.

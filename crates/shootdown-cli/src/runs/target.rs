@@ -170,8 +170,9 @@ fn not_simulated(on: &str) -> Option<&'static str> {
             "`cargo bench -p shootdown-host` measures the engine on host threads, \
              `shootdown host` this machine's own kernel",
         ),
-        "qemu-x86_64" => Some("`shootdown compare` and `shootdown qemu` run the bare-metal kernel there"),
-        "qemu-aarch64" | "qemu-riscv64" => Some("the bare-metal kernel is for x86-64: --on qemu-x86_64 with `compare`"),
+        "qemu-x86_64" | "qemu-aarch64" | "qemu-riscv64" => {
+            Some("`shootdown compare` and `shootdown qemu` run the bare-metal kernel there")
+        }
         _ => None,
     }
 }

@@ -11,6 +11,7 @@ pub mod format;
 pub mod interrupts;
 pub mod invalidate;
 pub mod layout;
+pub mod marks;
 pub mod probe;
 mod psci;
 pub mod timer;

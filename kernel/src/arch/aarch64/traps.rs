@@ -40,7 +40,8 @@ pub struct Frame {
 
 /// The cause of the kernel entry.
 const SYNCHRONOUS: u64 = 0;
-const INTERRUPT: u64 = 1;
+/// An interrupt of user code, which was taken and is no shootdown.
+const TAKEN: u64 = 1;
 const UNEXPECTED: u64 = 2;
 
 impl Frame {
@@ -71,7 +72,7 @@ impl Frame {
     /// The system call: its number, and its arguments.
     pub fn call(&self) -> (u64, [u64; 6]) {
         let [a, b, c, d, e, f, ..] = self.x;
-        (user::call_number(self.x[8]), [a, b, c, d, e, f])
+        user::call(self.x[8], [a, b, c, d, e, f])
     }
 
     /// The return value of the call.
@@ -84,10 +85,16 @@ impl Frame {
         Frame { sp: stack, ..self }
     }
 
+    /// The same, with another thread pointer: no change, because that is a register of its own.
+    pub fn with_thread_pointer(self, _base: u64) -> Frame {
+        self
+    }
+
     /// The signal with which Linux ends a program for this exception.
     pub fn signal(&self) -> i32 {
         match self.class() {
-            0 => 4,
+            // Undefined, and a system register that user code may not access.
+            0 | 0x18 => 4,
             0x3C => 5,
             0x22 | 0x26 => 7,
             _ => 11,
@@ -183,7 +190,6 @@ trap_vectors:
     .endm
 
 1:  save_all {synchronous}
-2:  save_all {interrupt}
 9:  save_all {unexpected}
 
     .global trap_return
@@ -211,9 +217,8 @@ trap_return:
     add sp, sp, #288
     eret
 
-    // An interrupt of kernel code. Only caller-saved registers are saved: its handlers neither take interrupts nor
-    // fault, so the exception registers do not change.
-3:  stp x29, x30, [sp, #-176]!
+    .macro save_some
+    stp x29, x30, [sp, #-176]!
     stp x0, x1, [sp, #16]
     stp x2, x3, [sp, #32]
     stp x4, x5, [sp, #48]
@@ -224,7 +229,9 @@ trap_return:
     stp x14, x15, [sp, #128]
     stp x16, x17, [sp, #144]
     str x18, [sp, #160]
-    bl {take}
+    .endm
+
+    .macro load_some
     ldp x0, x1, [sp, #16]
     ldp x2, x3, [sp, #32]
     ldp x4, x5, [sp, #48]
@@ -236,23 +243,40 @@ trap_return:
     ldp x16, x17, [sp, #144]
     ldr x18, [sp, #160]
     ldp x29, x30, [sp], #176
+    .endm
+
+    // An interrupt of kernel code. Only caller-saved registers are saved: its handlers neither take interrupts nor
+    // fault, so the exception registers do not change.
+3:  save_some
+    bl {take}
+    load_some
     eret
+
+    // An interrupt of user code. The same; after a shootdown nothing is left to do before user code continues.
+2:  save_some
+    bl {take}
+    cbnz x0, 4f
+    load_some
+    eret
+4:  load_some
+    save_all {taken}
 "#,
     dispatch = sym dispatch,
     take = sym take,
     synchronous = const SYNCHRONOUS,
-    interrupt = const INTERRUPT,
+    taken = const TAKEN,
     unexpected = const UNEXPECTED,
 );
 
-/// The pending interrupt, if any.
-extern "C" fn take() {
+/// Takes the pending interrupt, if any. Returns whether user code may have to wait: 0 after a shootdown.
+extern "C" fn take() -> u64 {
     let interrupt = Controller.acknowledge();
     if interrupt == u32::from(SHOOTDOWN) {
-        return trap::shootdown(|| Controller.end(interrupt));
+        trap::shootdown(|| Controller.end(interrupt));
+        return 0;
     }
     if interrupt >= NONE {
-        return;
+        return 0;
     }
     let cpu = cpu::cpu();
     let entered = time::Own::if_kept();
@@ -266,15 +290,13 @@ extern "C" fn take() {
     if let Some(entered) = entered {
         trap::handler_over(cpu, &entered);
     }
+    1
 }
 
 extern "C" fn dispatch(frame: &mut Frame, why: u64) {
     match why {
-        INTERRUPT => {
-            take();
-            // Last: another task may run here meanwhile, and this one continue elsewhere.
-            crate::linux::task::before_user();
-        }
+        // Another task may run here meanwhile, and this one continue elsewhere.
+        TAKEN => crate::linux::task::before_user(),
         SYNCHRONOUS if frame.class() == 0x15 && frame.is_from_user() => crate::linux::calls::call(frame),
         SYNCHRONOUS => {
             let (access, address) = (frame.faulted(), frame.address);

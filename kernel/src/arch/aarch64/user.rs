@@ -103,6 +103,14 @@ pub fn set_thread_pointer(base: u64) {
     unsafe { asm!("msr tpidr_el0, {}", in(reg) base, options(nostack)) };
 }
 
+/// The thread pointer of the running task, which user code may have changed.
+pub fn thread_pointer(_set: u64) -> u64 {
+    let base;
+    // SAFETY: reads a register.
+    unsafe { asm!("mrs {}, tpidr_el0", out(reg) base, options(nostack, nomem)) };
+    base
+}
+
 /// State of the floating-point unit: 32 registers, then FPCR and FPSR.
 #[repr(C, align(16))]
 #[derive(Clone)]
@@ -127,4 +135,4 @@ impl Fpu {
     }
 }
 
-pub use crate::arch::generic_calls::call_number;
+pub use crate::arch::generic_calls::call;

@@ -1,5 +1,6 @@
 //! The interrupt mask, WFI, and yielding a turn.
 
+use super::cpu::cpu;
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,6 +12,11 @@ static TURNS: AtomicBool = AtomicBool::new(false);
 /// From here on [`pause`] yields the emulator's turn.
 pub fn take_turns() {
     TURNS.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`pause`] yields the emulator's turn.
+pub fn takes_turns() -> bool {
+    TURNS.load(Ordering::Relaxed)
 }
 
 /// Takes interrupts.
@@ -46,18 +52,24 @@ pub fn stop() -> ! {
 /// One iteration of a wait loop.
 #[inline]
 pub fn pause() {
-    if TURNS.load(Ordering::Relaxed) {
+    if takes_turns() {
         give_up_turn();
     } else {
         shootdown_cpu::relax();
     }
 }
 
-/// WFI ends a turn. A software interrupt from this hart itself ends WFI, in the next turn; its handler finds no
-/// request.
+/// WFI ends a turn. A software interrupt from this hart itself ends WFI, in the next turn, and is cleared before it is
+/// taken.
 fn give_up_turn() {
     let saved = shootdown_cpu::interrupts_off();
     // SAFETY: SSIP of this hart.
-    unsafe { asm!("csrsi sip, 2", "wfi", options(nostack)) };
+    unsafe { asm!("csrsi sip, 2", "wfi", "csrci sip, 2", options(nostack)) };
+    // Acquire: pairs with the release in `controller::send`. A request whose interrupt was just cleared has stored its
+    // reason before; one that comes later interrupts by itself.
+    if cpu().local.asked.load(Ordering::Acquire) != 0 {
+        // SAFETY: as above.
+        unsafe { asm!("csrsi sip, 2", options(nostack)) };
+    }
     shootdown_cpu::interrupts_restore(saved);
 }

@@ -9,6 +9,7 @@ pub mod format;
 pub mod interrupts;
 pub mod invalidate;
 pub mod layout;
+pub mod marks;
 pub mod probe;
 pub mod timer;
 pub mod traps;

@@ -57,3 +57,9 @@ pub fn hertz(counted: bool) -> u64 {
     CYCLE.store((1_000_000_000 / frequency) as u32, Ordering::Relaxed);
     1_000_000_000
 }
+
+/// The time after which a task that runs is interrupted. Shorter where harts take turns: PAUSE does not end the turn of
+/// user code that waits, a timer does.
+pub fn tick(usual: u32) -> u32 {
+    if interrupts::takes_turns() { usual / 20 } else { usual }
+}

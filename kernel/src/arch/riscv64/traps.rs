@@ -78,7 +78,7 @@ impl Frame {
     /// The system call: its number, and its arguments.
     pub fn call(&self) -> (u64, [u64; 6]) {
         let [a, b, c, d, e, f] = [10, 11, 12, 13, 14, 15].map(|register: usize| self.x[register]);
-        (user::call_number(self.x[17]), [a, b, c, d, e, f])
+        user::call(self.x[17], [a, b, c, d, e, f])
     }
 
     /// The return value of the call.
@@ -89,6 +89,12 @@ impl Frame {
     /// The same, with another stack.
     pub fn with_stack(mut self, stack: u64) -> Frame {
         self.x[2] = stack;
+        self
+    }
+
+    /// The same, with another thread pointer: TP.
+    pub fn with_thread_pointer(mut self, base: u64) -> Frame {
+        self.x[4] = base;
         self
     }
 
@@ -143,9 +149,9 @@ trap_entry:
     sd x4, 32(sp)
     j 3f
 
-    # An interrupt of kernel code. Only what a call may change is kept: its handlers neither take interrupts nor fault,
-    # so the registers of the exception stay as they are.
-1:  sd ra, 8(sp)
+    # Saves and loads what a call may change, but T0.
+    .macro save_some
+    sd ra, 8(sp)
     sd t1, 16(sp)
     sd t2, 24(sp)
     sd t3, 32(sp)
@@ -160,9 +166,8 @@ trap_entry:
     sd a5, 104(sp)
     sd a6, 112(sp)
     sd a7, 120(sp)
-    mv a0, t0
-    call {take}
-    ld t0, (sp)
+    .endm
+    .macro load_some
     ld ra, 8(sp)
     ld t1, 16(sp)
     ld t2, 24(sp)
@@ -178,12 +183,38 @@ trap_entry:
     ld a5, 104(sp)
     ld a6, 112(sp)
     ld a7, 120(sp)
+    .endm
+
+    # An interrupt of kernel code. Only what a call may change is saved: its handlers neither take interrupts nor fault,
+    # so the registers of the exception stay as they are.
+1:  save_some
+    mv a0, t0
+    call {take}
+    ld t0, (sp)
+    load_some
     addi sp, sp, 128
     sret
 
-2:  sd sp, 8(tp)                         # user code
+    # User code. SSCRATCH keeps its TP.
+2:  sd sp, 8(tp)
     ld sp, (tp)
-    addi sp, sp, -288
+    addi sp, sp, -128
+    sd t0, (sp)
+    csrr t0, scause
+    bgez t0, 6f
+    # An interrupt: as above. After a shootdown nothing is left to do before user code continues.
+    save_some
+    mv a0, t0
+    call {take}
+    mv t0, a0
+    load_some
+    bnez t0, 6f                          # `dispatch` does what is left
+    ld t0, (sp)
+    ld sp, 8(tp)
+    csrrw tp, sscratch, tp
+    sret
+6:  ld t0, (sp)
+    addi sp, sp, 128 - 288
     sd x1, 8(sp)
     sd x5, 40(sp)
     ld x5, 8(tp)
@@ -275,8 +306,8 @@ trap_return:
     take = sym take,
 );
 
-/// An interrupt.
-extern "C" fn take(cause: u64) {
+/// Takes an interrupt. Returns whether user code may have to wait: 0 after a shootdown.
+extern "C" fn take(cause: u64) -> u64 {
     let cpu = cpu::cpu();
     match cause {
         SOFTWARE => {
@@ -288,6 +319,7 @@ extern "C" fn take(cause: u64) {
                 crate::engine().kernel().serve_refused();
                 trap::shootdown(|| ());
             }
+            u64::from(asked & 1 << JOB != 0)
         }
         TIMER => {
             let entered = time::Own::if_kept();
@@ -299,14 +331,15 @@ extern "C" fn take(cause: u64) {
             if let Some(entered) = entered {
                 trap::handler_over(cpu, &entered);
             }
+            1
         }
-        _ => {}
+        _ => 0,
     }
 }
 
 extern "C" fn dispatch(frame: &mut Frame) {
     if frame.cause & IS_INTERRUPT != 0 {
-        take(frame.cause);
+        // Of user code, and already taken.
     } else if frame.cause == CALL {
         // After the instruction.
         frame.pc += 4;

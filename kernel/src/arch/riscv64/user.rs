@@ -3,7 +3,7 @@
 
 use core::arch::{asm, global_asm};
 
-pub use crate::arch::generic_calls::call_number;
+pub use crate::arch::generic_calls::call;
 
 /// Words that `linux_switch` saves on a stack.
 pub const SAVED: usize = 14;
@@ -87,6 +87,11 @@ pub fn set_up() {
 
 /// Sets the thread pointer of user code: a no-op, because TP is in the frame like other registers.
 pub fn set_thread_pointer(_base: u64) {}
+
+/// The thread pointer of the running task: the one that was set, because TP is in the frame.
+pub fn thread_pointer(set: u64) -> u64 {
+    set
+}
 
 /// State of the floating-point unit: 32 registers, then FCSR.
 #[derive(Clone)]

@@ -91,7 +91,8 @@ pub fn pvh(address: u32) -> Told {
     // SAFETY: the loader passes the address of a valid structure, which is never written.
     let reader = unsafe { StartInfoReader::from_paddr(address, DirectMap) }.expect("the loader says where it is");
     if let Some(module) = reader.modlist().next() {
-        crate::linux::archive::keep(module.as_slice());
+        // A copy: its memory will be allocated.
+        crate::linux::archive::keep(module.as_slice().to_vec().leak());
     }
     let line = reader.cmdline().map_or("", |line| line.to_str().unwrap_or(""));
     let areas = reader.memmap().iter();

@@ -13,6 +13,7 @@ pub mod interrupts;
 pub mod invalidate;
 pub mod layout;
 mod loader;
+pub mod marks;
 pub mod probe;
 mod screen;
 pub mod timer;

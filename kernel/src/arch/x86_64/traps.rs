@@ -101,6 +101,11 @@ impl Frame {
         Frame { rsp: stack, ..self }
     }
 
+    /// The same, with another thread pointer: no change, because that is a register of its own.
+    pub fn with_thread_pointer(self, _base: u64) -> Frame {
+        self
+    }
+
     /// The signal with which Linux ends a program for this exception.
     pub fn signal(&self) -> i32 {
         match self.vector {

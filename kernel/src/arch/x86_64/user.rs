@@ -128,6 +128,11 @@ pub fn set_thread_pointer(base: u64) {
     unsafe { Msr::new(FS_BASE).write(base) };
 }
 
+/// The thread pointer of the running task: the one that was set, because user code cannot change it.
+pub fn thread_pointer(set: u64) -> u64 {
+    set
+}
+
 /// State of the floating-point unit and SSE, in FXSAVE's layout.
 #[repr(C, align(16))]
 #[derive(Clone)]

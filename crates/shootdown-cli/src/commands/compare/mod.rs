@@ -85,8 +85,8 @@ enum Shown {
 /// # Errors
 /// Bad input (found before anything runs), an unwritable output, Ctrl-C.
 pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
-    if args.on == qemu::TARGET {
-        return qemu::compare(args, stop);
+    if let Some(arch) = qemu::arch_of(&args.on) {
+        return qemu::compare(args, arch, stop);
     }
     let plan = Plan::new(args, stop)?;
     let recording = args.workload.strip_prefix(workload::PREFIX).unwrap_or_default();

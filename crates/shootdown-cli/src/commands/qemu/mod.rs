@@ -3,6 +3,9 @@
 //! Owns the list of runs and their order. `reading` parses a run's output, `words` and `page` show it; QEMU itself is
 //! in `shootdown-qemu`.
 
+mod grid;
+mod instruction_set;
+mod operations;
 mod page;
 mod reading;
 mod tables;
@@ -15,7 +18,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::Schema;
 use shootdown::Design;
-use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine, NotDone, Run};
+use shootdown_qemu::{Arch, Clock, Emulator, Ended, Image, Machine, NotDone, Run};
 
 use crate::args::{Accel, CompareArgs, QemuArgs};
 use crate::comparison::json;
@@ -24,12 +27,13 @@ use crate::print::output;
 use crate::print::output::{Destination, Kind};
 use crate::print::progress::Progress;
 use crate::print::schema;
+use operations::Counting;
 use reading::Row;
 
-/// The target's name, in JSON and for `compare --on`.
-pub const TARGET: &str = "qemu-x86_64";
+pub use instruction_set::{arch_of, target_of};
+
 /// The workloads that the kernel can run.
-const WORKLOADS: [&str; 4] = ["tlb_flush2", "madvise_spin", "mprotect_all", TORTURE];
+const WORKLOADS: [&str; 5] = ["tlb_flush2", "madvise_spin", "mprotect_all", "process_churn", TORTURE];
 /// The workload that checks every access.
 const TORTURE: &str = "torture";
 /// The workload of the control: every operation is checked.
@@ -40,6 +44,7 @@ const MEMORY_MIB: u32 = 256;
 
 /// The checked options.
 struct Plan {
+    arch: Arch,
     workload: String,
     designs: Vec<String>,
     threads: Vec<u64>,
@@ -100,11 +105,11 @@ fn here() -> Result<PathBuf, Failure> {
     env::current_dir().map_err(|error| Failure::Input(format!("the current folder: {error}")))
 }
 
-/// `compare ... --on qemu-x86_64`.
+/// `compare ... --on qemu-x86_64`, or on another instruction set.
 ///
 /// # Errors
 /// As [`command`]; one line when an option applies to simulated machines only.
-pub fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8, Failure> {
+pub fn compare(args: &CompareArgs, arch: Arch, stop: &AtomicBool) -> Result<u8, Failure> {
     let simulated_only = [
         ("--set", !args.set.is_empty()),
         ("--cpus-follow-threads", args.cpus_follow_threads),
@@ -116,7 +121,8 @@ pub fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     ];
     if let Some((option, _)) = simulated_only.into_iter().find(|&(_, given)| given) {
         return Err(Failure::Input(format!(
-            "{option} is for simulated machines, not for --on {TARGET}; leave it out"
+            "{option} is for simulated machines, not for --on {}; leave it out",
+            args.on
         )));
     }
     let most = args.threads.iter().flatten().copied().max();
@@ -124,8 +130,9 @@ pub fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let designs = args.designs.iter().filter(|name| *name != crate::catalog::IDEAL_DESIGN);
     command(
         &QemuArgs {
+            arch,
             workload: args.workload.clone(),
-            designs: designs.cloned().collect(),
+            designs: Some(designs.cloned().collect()),
             cpus: args.cpus.or(most).unwrap_or(4),
             threads: args.threads.clone(),
             accel: Accel::Tcg,
@@ -150,7 +157,8 @@ impl Plan {
             let name = args.workload.escape_debug();
             return refuse(format!("workload `{name}` is not one of the kernel's; use {known}"));
         }
-        if let Some(unknown) = args.designs.iter().find(|name| Design::preset(name.trim()).is_none()) {
+        let designs = instruction_set::designs(args);
+        if let Some(unknown) = designs.iter().find(|name| Design::preset(name.trim()).is_none()) {
             let name = unknown.escape_debug();
             return refuse(format!(
                 "no design `{name}`; see `shootdown list` (`ideal` is simulated only)"
@@ -173,6 +181,7 @@ impl Plan {
                 _ => return refuse(format!("--icount {}: expected 0 to 10, or off", text.escape_debug())),
             },
         };
+        instruction_set::check(args, clock, &designs)?;
         if args.iso.is_some() && args.workload == TORTURE {
             return refuse(format!("--iso prints a table of rates: {TORTURE} has none"));
         }
@@ -181,10 +190,11 @@ impl Plan {
             path.map(|path| Destination::new(option, path, kind)).transpose()
         };
         Ok(Plan {
+            arch: args.arch,
             report: destination("--html", &args.html, Kind::Page)?,
             iso: destination("--iso", &args.iso, Kind::Image)?,
             workload: args.workload.clone(),
-            designs: args.designs.iter().map(|name| name.trim().to_owned()).collect(),
+            designs,
             threads,
             seed: args.seed,
             steps: args.steps,
@@ -203,7 +213,8 @@ impl Plan {
     fn command(&self) -> String {
         let list = |counts: &[u64]| counts.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let mut command = format!(
-            "shootdown qemu --workload {} --designs {} --cpus {} --threads {} --seed {}",
+            "shootdown qemu{} --workload {} --designs {} --cpus {} --threads {} --seed {}",
+            instruction_set::option(self.arch),
             self.workload,
             self.designs.join(","),
             self.machine.cpus,
@@ -268,6 +279,7 @@ fn all_runs(
     plan: &Plan,
     emulator: &Emulator,
     path: &Path,
+    counting: &Counting,
     count: usize,
     with_control: bool,
     stop: &AtomicBool,
@@ -283,7 +295,10 @@ fn all_runs(
         }
         Ok(match run.ended {
             Ended::Stopped => None,
-            _ => Some(Row::new(workload, design, threads, plan.seed, run)),
+            _ => {
+                let row = Row::new(plan.arch, workload, design, threads, plan.seed, run);
+                Some(row.with_operations(counting.take()))
+            }
         })
     };
     let (mut rows, mut control) = (Vec::new(), None);
@@ -307,19 +322,21 @@ fn all_runs(
 }
 
 fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
-    let emulator = Emulator::find().map_err(Failure::Input)?;
+    let emulator = Emulator::of(plan.arch).map_err(Failure::Input)?;
     if plan.machine.clock == Clock::Hardware {
         let open = std::fs::File::options().read(true).write(true).open("/dev/kvm");
         open.map_err(|error| Failure::Input(format!("/dev/kvm cannot be used ({error}): leave out --accel kvm")))?;
     }
-    let image = Image::around(&here()?).map_err(Failure::Input)?;
+    let image = Image::around(&here()?).map_err(Failure::Input)?.of(plan.arch);
     let with_control = plan.shown == Shown::Table || plan.report.is_some();
     let count = plan.designs.len() * plan.threads.len() + usize::from(with_control);
     let path: PathBuf = built(&image, stop)?;
-    let (rows, control) = all_runs(plan, &emulator, &path, count, with_control, stop)?;
+    let counting = Counting::set_up(plan, &image, &emulator, stop)?;
+    let emulator = counting.emulator(emulator);
+    let (rows, control) = all_runs(plan, &emulator, &path, &counting, count, with_control, stop)?;
     let missing = count - rows.len() - usize::from(control.is_some());
     let bad = rows.iter().any(Row::is_bad) || control.as_ref().is_some_and(|control| !control.is_caught());
-    let report = tables::report(plan, emulator.version, &rows, control.as_ref());
+    let report = tables::report(plan, emulator.version, &rows, control.as_ref(), counting.note());
     let text = match plan.shown {
         Shown::Json => json::document(rows.iter().map(Row::json).collect()),
         Shown::Table => report.text(),
@@ -411,7 +428,7 @@ mod tests {
         for (words, expected) in [
             (
                 ["--workload", "tlb_flush9"],
-                "tlb_flush2, madvise_spin, mprotect_all, torture",
+                "tlb_flush2, madvise_spin, mprotect_all, process_churn, torture",
             ),
             (["--designs", "ideal"], "see `shootdown list`"),
             (["--cpus", "65"], "expected 1 to 64"),

@@ -33,6 +33,12 @@ pub(super) fn render(plan: &Plan, report: &Report, rows: &[Row]) -> String {
         body.push_str(&plots(plan, rows));
     }
     body.push_str(&format!("<h2>Numbers</h2>\n{}", report::grid(&report.grid)));
+    if let Some(grid) = &report.operations {
+        body.push_str(&format!(
+            "<h2>Instructions of a shootdown, per operation</h2>\n{}",
+            report::grid(grid)
+        ));
+    }
     for line in &report.notes {
         body.push_str(&format!("<p class=\"soft\">{}</p>\n", page::prose(line)));
     }
@@ -120,7 +126,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
-    use shootdown_qemu::{Ended, Run, Version};
+    use shootdown_qemu::{Arch, Ended, Run, Version};
 
     const LINE: &str = concat!(
         r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,"accesses_checked":10,"#,
@@ -143,9 +149,9 @@ mod tests {
             .threads
             .iter()
             .flat_map(|&threads| plan.designs.iter().map(move |design| (threads, design)))
-            .map(|(threads, design)| Row::new(&plan.workload, design, threads, 1, run()))
+            .map(|(threads, design)| Row::new(Arch::X86_64, &plan.workload, design, threads, 1, run()))
             .collect();
-        let report = tables::report(&plan, Version(7, 2), &rows, None);
+        let report = tables::report(&plan, Version(7, 2), &rows, None, None);
         render(&plan, &report, &rows)
     }
 
@@ -170,8 +176,8 @@ mod tests {
                 errors: String::new(),
                 seconds: 0.5,
             };
-            let rows = ["ipi", "broadcast"].map(|design| Row::new(workload, design, 4, 1, run()));
-            let table = tables::report(&plan, Version(7, 2), &rows, None).grid;
+            let rows = ["ipi", "broadcast"].map(|design| Row::new(Arch::X86_64, workload, design, 4, 1, run()));
+            let table = tables::report(&plan, Version(7, 2), &rows, None, None).grid;
             for columns in [60, 80, 120] {
                 let text = table.draw(columns);
                 let widest = text.lines().map(crate::print::terminal::width).max();

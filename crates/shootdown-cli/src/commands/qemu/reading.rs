@@ -1,15 +1,19 @@
 //! Parses the output of a run of the kernel.
 
-use serde::Deserialize;
-use shootdown_qemu::{Ended, Run};
+use std::collections::BTreeMap;
 
-use super::TARGET;
+use serde::Deserialize;
+use shootdown_qemu::{Arch, Ended, Run};
+
+use super::target_of;
 use crate::comparison::json;
 use crate::comparison::kernel_counts::KernelCounts;
 
 /// One run.
 #[derive(Debug)]
 pub struct Row {
+    /// Instruction set of the machine.
+    arch: Arch,
     /// Workload.
     workload: String,
     /// Design.
@@ -46,13 +50,14 @@ pub struct Line {
 
 impl Row {
     /// Parses the output of `run`.
-    pub fn new(workload: &str, design: &str, threads: u64, seed: u64, run: Run) -> Row {
+    pub fn new(arch: Arch, workload: &str, design: &str, threads: u64, seed: u64, run: Run) -> Row {
         let (line, unreadable) = match run.json().map(serde_json::from_str::<Line>) {
             Some(Ok(line)) => (Some(line), None),
             Some(Err(error)) => (None, Some(format!("its line is not what was expected: {error}"))),
             None => (None, Some("it printed no result".to_owned())),
         };
         Row {
+            arch,
             workload: workload.to_owned(),
             design: design.to_owned(),
             threads,
@@ -62,6 +67,19 @@ impl Row {
             violation: run.ended == Ended::Violation,
             line,
         }
+    }
+
+    /// With the instructions of a shootdown that were executed.
+    pub fn with_operations(mut self, counted: Option<BTreeMap<String, u64>>) -> Row {
+        if let (Some(line), Some(counted)) = (&mut self.line, counted)
+            && let Some(ops) = line.ops.filter(|&ops| ops > 0)
+        {
+            let each = counted
+                .into_iter()
+                .map(|(name, count)| (name, count as f64 / ops as f64));
+            line.own.operations_per_op = Some(each.collect());
+        }
+        self
     }
 
     /// Whether it failed, or a translation was stale.
@@ -79,7 +97,7 @@ impl Row {
         let line = self.line.as_ref();
         json::Run {
             workload: &self.workload,
-            target: TARGET.into(),
+            target: target_of(self.arch).into(),
             design: &self.design,
             threads: self.threads as usize,
             seed: self.seed,
@@ -118,7 +136,14 @@ mod tests {
 
     #[test]
     fn what_the_kernel_counted_becomes_an_element() {
-        let row = Row::new("tlb_flush2", "ipi", 2, 1, run(Ended::Success, &LINE.replace('\n', "")));
+        let row = Row::new(
+            Arch::X86_64,
+            "tlb_flush2",
+            "ipi",
+            2,
+            1,
+            run(Ended::Success, &LINE.replace('\n', "")),
+        );
         assert!(!row.is_bad(), "{:?}", row.problem);
         let value = serde_json::to_value(row.json()).unwrap();
         assert_eq!((&value["ops"], &value["stale"]), (&10.into(), &0.into()));
@@ -126,10 +151,33 @@ mod tests {
         assert!(value["qemu"]["target_instructions"].is_null());
     }
 
+    #[test]
+    fn what_the_plugin_counted_is_divided_by_the_operations() {
+        let row = Row::new(
+            Arch::Aarch64,
+            "tlb_flush2",
+            "ipi",
+            2,
+            1,
+            run(Ended::Success, &LINE.replace('\n', "")),
+        );
+        let row = row.with_operations(Some(BTreeMap::from([("dsb".to_owned(), 25)])));
+        let value = serde_json::to_value(row.json()).unwrap();
+        assert_eq!(value["qemu"]["operations_per_op"]["dsb"], 2.5);
+        assert_eq!(value["target"], "qemu-aarch64");
+    }
+
     /// The keys of the schema are those that are printed: both come from the same types.
     #[test]
     fn what_is_printed_has_the_keys_of_the_schema() {
-        let row = Row::new("tlb_flush2", "ipi", 2, 1, run(Ended::Success, &LINE.replace('\n', "")));
+        let row = Row::new(
+            Arch::X86_64,
+            "tlb_flush2",
+            "ipi",
+            2,
+            1,
+            run(Ended::Success, &LINE.replace('\n', "")),
+        );
         let printed: serde_json::Value = serde_json::from_str(&json::document(vec![row.json()])).unwrap();
         let schema = crate::commands::qemu::schema().to_value();
         let of_run = &schema["properties"]["runs"]["items"]["properties"];
@@ -145,7 +193,14 @@ mod tests {
 
     #[test]
     fn a_violation_is_stale_whether_or_not_there_is_a_line() {
-        let row = Row::new("torture", "none", 4, 1, run(Ended::Violation, "violation: C1: page 3"));
+        let row = Row::new(
+            Arch::X86_64,
+            "torture",
+            "none",
+            4,
+            1,
+            run(Ended::Violation, "violation: C1: page 3"),
+        );
         assert!(row.is_bad() && row.is_caught());
         let value = serde_json::to_value(row.json()).unwrap();
         assert_eq!(
@@ -156,6 +211,6 @@ mod tests {
 
     #[test]
     fn a_run_without_a_line_is_no_success() {
-        assert!(Row::new("tlb_flush2", "ipi", 2, 1, run(Ended::Success, "hello")).is_bad());
+        assert!(Row::new(Arch::X86_64, "tlb_flush2", "ipi", 2, 1, run(Ended::Success, "hello")).is_bad());
     }
 }

@@ -2,8 +2,9 @@
 
 use shootdown_qemu::{Clock, Version};
 
+use super::grid::grid;
 use super::reading::Row;
-use super::{Plan, TORTURE};
+use super::{Plan, TORTURE, instruction_set, operations};
 use crate::comparison::kernel_counts::KernelCounts;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid, Tables};
@@ -14,6 +15,8 @@ pub(super) struct Report {
     pub head: String,
     /// The numbers.
     pub grid: Grid,
+    /// The instructions of a shootdown.
+    pub operations: Option<Grid>,
     /// How to read them.
     pub notes: Vec<String>,
     /// Whether the numbers can be trusted.
@@ -29,12 +32,21 @@ impl Report {
             .chain(&self.verdict)
             .map(|line| format!("{line}\n"))
             .collect();
-        format!("{}\n{}{lines}", self.head, Tables::new().draw(&self.grid))
+        let mut tables = Tables::new();
+        let grids = [Some(&self.grid), self.operations.as_ref()];
+        let drawn: String = grids.into_iter().flatten().map(|grid| tables.draw(grid)).collect();
+        format!("{}\n{drawn}{lines}", self.head)
     }
 }
 
 /// All of it.
-pub(super) fn report(plan: &Plan, emulator: Version, rows: &[Row], control: Option<&Row>) -> Report {
+pub(super) fn report(
+    plan: &Plan,
+    emulator: Version,
+    rows: &[Row],
+    control: Option<&Row>,
+    counted: Option<String>,
+) -> Report {
     let grid = if plan.workload == TORTURE {
         torture(rows)
     } else {
@@ -47,14 +59,16 @@ pub(super) fn report(plan: &Plan, emulator: Version, rows: &[Row], control: Opti
     };
     Report {
         head: format!(
-            "{} on the bare-metal kernel, {} in QEMU {} ({how}), seed {}",
+            "{} on the bare-metal kernel ({}), {} in QEMU {} ({how}), seed {}",
             plan.workload,
+            plan.arch.name(),
             number::counted(plan.machine.cpus, "CPU"),
             emulator,
             plan.seed,
         ),
         grid,
-        notes: notes(plan, rows),
+        operations: operations::table(rows),
+        notes: notes(plan, rows).into_iter().chain(counted).collect(),
         verdict: verdict(rows, control),
     }
 }
@@ -75,7 +89,11 @@ fn notes(plan: &Plan, rows: &[Row]) -> Vec<String> {
             "broadcast: EMULATED, by interrupts in the handler of invalid opcodes: this processor has no INVLPGB"
                 .into(),
         ),
-        Some("hardware") => notes.push("broadcast: INVLPGB and TLBSYNC of the processor".into()),
+        Some("hardware") => notes.push(format!(
+            "broadcast: {} of the processor",
+            instruction_set::broadcast(plan.arch)
+        )),
+        Some("firmware") => notes.push("broadcast: remote fences of OpenSBI, which interrupts each hart".into()),
         _ => {}
     }
     notes
@@ -124,7 +142,11 @@ fn workload(rows: &[Row]) -> Grid {
         ),
         Column::number("IPIs per op", "shootdown interrupts sent"),
         Column::number("taken per op", "interrupts taken; several requests can share one").optional(6),
-        Column::number("INVLPGBs per op", "broadcast instructions executed").optional(2),
+        Column::number(
+            "broadcasts per op",
+            "broadcasts of the engine: INVLPGB, TLBI or remote fences",
+        )
+        .optional(2),
         Column::number("instr. per op", "instructions of all CPUs for one operation"),
         Column::number("flush, requester", "instructions of the requesting CPU for one flush"),
         Column::number("flush, target", "instructions of a target CPU for one interrupt"),
@@ -198,32 +220,4 @@ fn torture(rows: &[Row]) -> Grid {
             if row.is_bad() { "violation" } else { "clean" }.to_owned(),
         ])
     })
-}
-
-/// A failed row says so, and has no figures.
-fn grid(own: Vec<Column>, rows: &[Row], cells: impl Fn(&Row) -> Option<Vec<String>>) -> Grid {
-    let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
-    let mut last = None;
-    for row in rows {
-        let first = last.replace(row.threads) != Some(row.threads);
-        if first {
-            groups.push(Vec::new());
-        }
-        let threads = if first { row.threads.to_string() } else { String::new() };
-        let mut all = vec![threads, row.design.clone()];
-        all.extend(cells(row).unwrap_or_else(|| {
-            let mut failed = vec!["failed".to_owned()];
-            failed.resize(own.len(), UNKNOWN.to_owned());
-            failed
-        }));
-        groups.last_mut().expect("begun above").push(all);
-    }
-    let columns = [
-        Column::number("threads", "threads of the workload, each on a CPU of its own"),
-        Column::words(
-            "design",
-            "how other CPUs are made to drop translations; `shootdown list` describes each",
-        ),
-    ];
-    Grid::new(columns.into_iter().chain(own).collect(), groups)
 }
