@@ -104,7 +104,7 @@ impl Need {
                 }
                 all = needed;
             }
-            Need::Linux => all.extend(LINUX.iter().chain(&COMPILER)),
+            Need::Linux => all.extend(LINUX.iter().chain(workloads::tools(Arch::X86_64))),
             Need::CMachine => all = [&c_machine::PACKAGES[..], &c_library::PACKAGES].concat(),
             Need::Subcommand(..) | Need::Target(_) | Need::Publish | Need::Miri | Need::BareTargets => all.clear(),
         }

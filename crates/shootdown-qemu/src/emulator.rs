@@ -1,11 +1,11 @@
 //! QEMU: whether it is installed and new enough.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::arch::Arch;
 use crate::plugin::Plugin;
+use crate::version::Version;
 
 /// The program.
 pub const BINARY: &str = "qemu-system-x86_64";
@@ -15,16 +15,6 @@ pub const PACKAGE: &str = "qemu-system-x86";
 pub const INSTALL: &str = "apt-get install -y --no-install-recommends qemu-system-x86";
 /// The oldest tested version: Debian 12's.
 pub const OLDEST: Version = Version(7, 2);
-
-/// Major and minor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(pub u32, pub u32);
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
-    }
-}
 
 /// A QEMU that can be used.
 #[derive(Debug, Clone)]

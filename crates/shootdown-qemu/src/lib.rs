@@ -12,13 +12,15 @@ mod needs;
 mod plugin;
 mod program;
 mod run;
+mod version;
 
 pub use arch::Arch;
 pub use bochs::{BOCHS_CPU, BOCHS_INSTALL, BOCHS_NEEDS, Bochs};
-pub use emulator::{BINARY, Emulator, INSTALL, OLDEST, PACKAGE, Version};
+pub use emulator::{BINARY, Emulator, INSTALL, OLDEST, PACKAGE};
 pub use image::{BARE_TARGET, Image};
 pub use iso::{ISO_INSTALL, ISO_NEEDS, can_write_iso, write_iso};
 pub use needs::is_there;
 pub use plugin::Plugin;
 pub use program::NotDone;
 pub use run::{Clock, Ended, Machine, Run};
+pub use version::Version;

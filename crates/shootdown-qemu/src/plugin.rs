@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use crate::emulator::Version;
 use crate::needs;
 use crate::program::{self, NotDone};
+use crate::version::Version;
 
 /// The compiler, with its package.
 const COMPILER: [(&str, &str); 1] = [("gcc", "gcc")];

@@ -1,11 +1,15 @@
 //! `cargo xtask linux compare`: instructions and interrupts, the same kernel with its own `tlb.c` and with the engine.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use shootdown_qemu::{Emulator, Plugin};
+
 use super::{Mode, STOCK, boot, guest, planned, programs};
-use crate::linux_baseline::boot::{Plugin, qemu_version};
+use crate::linux_baseline::boot::Counter;
 use crate::linux_baseline::spans::{self, Count, Span};
 use crate::linux_baseline::table::{draw, number, per_operation, ratio};
+use crate::workspace;
 
 /// Virtual CPUs.
 const CPUS: u32 = 2;
@@ -38,8 +42,9 @@ const GOALS: [(f64, f64); 2] = [(0.6, 0.6), (0.8, 0.6)];
 /// When a boot fails or a read is stale.
 pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
     let programs = programs(end)?;
-    let qemu = qemu_version(end)?;
-    let plugin = spans::build(&qemu, end)?;
+    let qemu = Emulator::find()?.version;
+    let folder = workspace::built().join("linux-baseline");
+    let plugin = Plugin::build(&workspace::root(), qemu, &folder, &AtomicBool::new(false))?;
     let plan = RUNS.map(|(name, threads)| planned(name, threads, OPS));
     let mut counts = Vec::new();
     println!("QEMU {qemu}, {CPUS} virtual CPUs in turns, by a count of instructions");
@@ -48,8 +53,8 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
         let found = boot(&guest, &programs, &[], CPUS, Mode::Turns(None), "", end)?;
         println!("  {name}: {} ({})", found.kernel, guest.origin);
         let spans = guest.spans(&found.symbols, end)?;
-        let mode = Mode::Turns(Some(Plugin {
-            file: &plugin,
+        let mode = Mode::Turns(Some(Counter {
+            plugin: &plugin,
             spans: &spans,
         }));
         let report = boot(&guest, &programs, &plan, CPUS, mode, "", end)?;
@@ -170,6 +175,7 @@ mod tests {
             most: median,
             mean: median as f64,
             waiting: 0.0,
+            firmware: 0.0,
         };
         let count = |kernel: &str, requester, target| Count {
             kernel: kernel.into(),
@@ -177,8 +183,11 @@ mod tests {
             threads: 2,
             ops: 9,
             instructions_per_op: 1.0,
+            firmware_per_op: 0.0,
+            operations: [].into(),
             interrupts_per_op: 1.0,
             requester: Some(span(requester)),
+            barriers: None,
             target: Some(span(target)),
         };
         let text = shootdowns(&[

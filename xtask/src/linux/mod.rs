@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use shootdown_qemu::Arch;
 
 use super::linux_baseline::boot::{Boot, Mode};
 use super::linux_baseline::guest::Guest;
@@ -107,7 +108,7 @@ fn guest(name: &str, end: Instant) -> Result<Guest, String> {
 /// The folder of the programs, built.
 fn programs(end: Instant) -> Result<PathBuf, String> {
     debian::programs(&[(shootdown_qemu::BINARY, shootdown_qemu::PACKAGE)], end)?;
-    let folder = workloads::build(end)?;
+    let folder = workloads::build(Arch::X86_64, end)?;
     let root = workspace::root();
     for name in PROGRAMS {
         let mut compiler = Command::new("musl-gcc");

@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use shootdown_qemu::Arch;
+
 use super::edits;
-use crate::{child, debian, workspace};
+use crate::linux_baseline::kernel_package::Archive;
+use crate::{child, workspace};
 
 /// The package.
 const PACKAGE: &str = "linux-source-6.12";
@@ -51,7 +54,8 @@ pub fn place() -> Result<PathBuf, String> {
 /// # Errors
 /// When the package or the room is missing.
 pub fn debians(end: Instant) -> Result<Sources, String> {
-    let package = debian::package(PACKAGE, end).map_err(|_| {
+    let archive = Archive::of(Arch::X86_64);
+    let package = archive.find(Some(PACKAGE), end).map_err(|_| {
         format!(
             "no package {PACKAGE} in Debian's lists; run: sudo apt-get update (on Debian 12 with its security updates, or 13)"
         )
@@ -68,7 +72,7 @@ pub fn debians(end: Instant) -> Result<Sources, String> {
         let aside = place.join("package.tmp");
         let _ = std::fs::remove_dir_all(&aside);
         make_folder(&aside)?;
-        debian::unpack(&package, &aside, end)?;
+        archive.unpack(&package, &aside, end)?;
         let mut tar = Command::new("tar");
         tar.arg("-xJf").arg(aside.join(format!("usr/src/{PACKAGE}.tar.xz")));
         child::output(tar.arg("-C").arg(&place), end)?;

@@ -75,9 +75,10 @@ impl Guest {
         })
     }
 
-    /// A kernel that was built here.
+    /// A Linux for x86-64 that was built here.
     pub fn built(kernel: PathBuf, name: &str, origin: &str) -> Guest {
         Guest {
+            arch: Arch::X86_64,
             kernel,
             name: name.into(),
             origin: origin.into(),

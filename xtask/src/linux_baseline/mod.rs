@@ -7,7 +7,7 @@
 pub mod boot;
 pub mod guest;
 pub mod initramfs;
-mod kernel_package;
+pub mod kernel_package;
 mod machine;
 pub mod report;
 pub mod spans;
