@@ -1,12 +1,11 @@
 //! One run: a workload, on a machine model, under a design, with a thread count and a seed.
 
 use crate::design::find_design;
-use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, activity};
 use crate::os::category::Category;
 use crate::os::{DecisionLog, EngineCounts, System};
 use crate::result::latencies;
-use crate::setup::{hardware_config, hook_costs, host, os_costs, os_settings};
+use crate::setup::{os_settings, system_on};
 use crate::shares::whole_time_shares;
 use crate::threads::{config, start_threads};
 use crate::window::{Edge, Measured, Plan, Window, window_events};
@@ -99,17 +98,8 @@ fn run_sized<const W: usize>(
         design.policy.walkers = Walkers::None;
     }
     let mut machine = Machine::new(config::<W>(spec, workload, extra_tasks));
-    let system: Rc<System<W>> = System::new(
-        &machine,
-        Hw::new(hardware_config(model, spec.seed)),
-        hook_costs(model, &design),
-        design,
-        os_costs(model),
-        os_settings(model, spec.lru_drain, entry.ideal),
-    );
-    if let Some(host) = host(model) {
-        system.run_on_host(host);
-    }
+    let settings = os_settings(model, spec.lru_drain, entry.ideal);
+    let system: Rc<System<W>> = system_on(&machine, model, design, settings, spec.seed);
     if design.policy.free == Free::Deferred {
         system.start_ticks(
             model.kernel.tick_period.round() as u64,

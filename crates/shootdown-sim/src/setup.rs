@@ -3,11 +3,12 @@
 //! Owns the translation of names and units, with cycles rounded as each part requires. Its only own numbers are sizes
 //! of host memory.
 
-use crate::hw::{Aarch64, ArmErrata, Costs, HwConfig, Isa, Riscv64};
-use crate::machine::{Config, CoreCosts, Topology};
+use crate::hw::{Aarch64, ArmErrata, Costs, Hw, HwConfig, Isa, Riscv64};
+use crate::machine::{Config, CoreCosts, Machine as SimulatedMachine, Topology};
 use crate::model::{Arch, Model};
-use crate::os::{HookCosts, HostConfig, OsCosts, OsSettings, RemoteCosts, Spinning};
+use crate::os::{HookCosts, HostConfig, OsCosts, OsSettings, RemoteCosts, Spinning, System};
 use shootdown::{BroadcastLimits, Departure, Design, Errata, Machine, Policy, Reach, Requests};
+use std::rc::Rc;
 
 /// A design as it can run on a machine: without broadcast hardware nothing is broadcast; slots and tags from the model;
 /// with the workarounds that the processor needs.
@@ -104,8 +105,25 @@ impl Exits {
     }
 }
 
+/// The hardware of `model` and a kernel around the engine, on `machine`; on a host if the model is a virtual machine.
+pub(crate) fn system_on<const W: usize>(
+    machine: &SimulatedMachine,
+    model: &Model,
+    design: Design,
+    settings: OsSettings,
+    seed: u64,
+) -> Rc<System<W>> {
+    let hardware = Hw::new(hardware_config(model, seed));
+    let costs = hook_costs(model, &design);
+    let system = System::new(machine, hardware, costs, design, os_costs(model), settings);
+    if let Some(host) = host(model) {
+        system.run_on_host(host);
+    }
+    system
+}
+
 /// The host under a virtual machine, if the model is one.
-pub(crate) fn host(model: &Model) -> Option<HostConfig> {
+fn host(model: &Model) -> Option<HostConfig> {
     let cycles = |cycles: f64| cycles.round() as u64;
     model.vm.map(|vm| HostConfig {
         cpus: vm.host_cpus,
@@ -185,7 +203,7 @@ pub(crate) fn process_bytes(model: &Model, bytes: u64) -> usize {
 }
 
 /// The translation hardware of a model.
-pub(crate) fn hardware_config(model: &Model, seed: u64) -> HwConfig {
+fn hardware_config(model: &Model, seed: u64) -> HwConfig {
     let cycles = |cycles: f64| cycles.round() as u32;
     let costs = &model.costs;
     HwConfig {
@@ -239,7 +257,7 @@ fn remote_costs(model: &Model) -> Option<RemoteCosts> {
     })
 }
 
-pub(crate) fn hook_costs(model: &Model, design: &Design) -> HookCosts {
+fn hook_costs(model: &Model, design: &Design) -> HookCosts {
     // The log needs no descriptor per target.
     let calls = design.policy.requests != Requests::Log;
     let trims = matches!(design.policy.departure, Departure::WhenAsked { .. });
@@ -273,7 +291,7 @@ pub(crate) fn os_settings(model: &Model, lru_drain: bool, ideal: bool) -> OsSett
     }
 }
 
-pub(crate) fn os_costs(model: &Model) -> OsCosts {
+fn os_costs(model: &Model) -> OsCosts {
     let kernel = &model.kernel;
     let cycles = |cycles: f64| (cycles * kernel.slowdown).round() as u64;
     OsCosts {

@@ -5,8 +5,10 @@
 //! loads.
 
 use crate::facade::{Facade, Word};
-use crate::hooks::CpuId;
 use core::sync::atomic::Ordering;
+
+/// The number of a CPU, from 0, dense. Not an APIC id: the implementation translates (regression 19).
+pub type CpuId = usize;
 
 /// Most words that a scan reads without a summary: one cache line, 512 CPUs.
 const FLAT_WORDS: usize = 8;

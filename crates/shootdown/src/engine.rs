@@ -1,17 +1,18 @@
-//! The engine: what it owns, and how it is built. Its calls are in modules named after what they do.
+//! The engine: all its state, and how it is built. It knows nothing of the protocol: its operations are implemented in
+//! folders above it, named after what they do.
 
 use crate::adaptive::costs::CostWords;
-use crate::cpu::Cpus;
-use crate::cpu::state::PerCpu;
+use crate::cache_padded::CachePadded;
+use crate::cpu::state::{Cpus, PerCpu};
 use crate::cpuset::{CpuMask, CpuSet};
 use crate::design::{Design, Machine, Policy, Tags, tags_on};
 use crate::facade::{Facade, Word};
-use crate::flush::straight::Straight;
+use crate::flush::state::Straight;
 use crate::hooks::{CpuId, Kernel, Root, Tag};
 use crate::space::log::FlushLog;
-use crate::space::{CachePadded, Mode, Space};
+use crate::space::{Mode, Space};
 use crate::tags::pool::TagPool;
-use crate::tags::rollover::RollOver;
+use crate::tags::state::RollOver;
 use core::sync::atomic::Ordering;
 
 /// Memory that the kernel supplies for the lifetime of the engine. It belongs to that engine alone.

@@ -9,13 +9,11 @@
 //! need before the first call: APIC ids that a lock protects into an array, indexed by CPU number.
 
 use crate::adaptive::costs::Costs;
+pub use crate::cpuset::CpuId;
 use crate::cpuset::CpuMask;
 use crate::design::Policy;
 use crate::facade::Facade;
 use crate::range::{Range, Stride};
-
-/// The number of a CPU, from 0, dense. Not an APIC id: the implementation translates (regression 19).
-pub type CpuId = usize;
 
 /// A hardware tag: PCID on x86 (12 bits), ASID on Arm and RISC-V (8 or 16 bits).
 ///

@@ -53,6 +53,22 @@
 //! | | no CPU waits for an offline one | `cpu/hotplug.rs` |
 //! | C6 | in any doubt, flush more | `space/log.rs`, `cpu/catch_up.rs` (`missed`), `range.rs`, `tags/pool.rs` |
 //! | C7 | a long wait is reported, never abandoned | `flush/token.rs` (`wait_reporting`), [`Kernel::stuck`] |
+//!
+//! # Where to read
+//! `engine.rs` holds all state and nothing of the protocol. The protocol is `impl Engine`, in folders above it; each
+//! folder's `mod.rs` has its invariants, and its barriers with their partners, as two columns. A file imports only files
+//! of its layer or below (`cargo test -p xtask --test layout`). From above:
+//!
+//! | layer | files |
+//! | --- | --- |
+//! | which tag a space has, and what that costs | `tags/`, `adaptive/` |
+//! | a flush, from the call to its proof | `flush/` |
+//! | lockless walks, and the freeing of page-table pages | `walk/` |
+//! | reaching other CPUs | `transport/` |
+//! | what a CPU has loaded; waiting for others | `cpu/`, `flush/token.rs` |
+//! | all state together | `engine.rs` |
+//! | state of a CPU, of a space, of the tags | `cpu/state.rs`, `space/`, `transport/request.rs`, `walk/slots.rs`, `tags/pool.rs`, `state.rs` of the other folders |
+//! | the kernel's side, and values | `hooks.rs`, `facade.rs`, `design/`, `cpuset.rs`, `range.rs`, `adaptive/costs.rs` |
 #![cfg_attr(not(test), no_std)]
 #![warn(clippy::too_many_lines, clippy::excessive_nesting)]
 
@@ -62,6 +78,7 @@
 struct Readme;
 
 mod adaptive;
+mod cache_padded;
 mod cpu;
 pub mod cpuset;
 mod design;
@@ -79,7 +96,7 @@ mod walk;
 
 pub use adaptive::costs::{CONFIRM_STREAK, Costs, EXPLORE_ONE_IN};
 pub use cpu::state::PerCpu;
-pub use cpuset::{CpuMask, CpuSet};
+pub use cpuset::{CpuId, CpuMask, CpuSet};
 pub use design::{
     Ack, CONSIDER_ONE_IN, Departure, Design, Errata, Exit, Free, MAX_SLOTS, Machine, Order, Policy, Reach, Requests,
     Tags, Targets, USER_HALF, Wait, Walkers,
@@ -92,9 +109,7 @@ pub use flush::batch::Batch;
 pub use flush::deferred::{Deferral, DeferralsOver, Unmapped};
 pub use flush::gather::{Freed, Gather, Proof, Room};
 pub use flush::token::{Flushed, Token};
-pub use hooks::{
-    Answer, Broadcast, BroadcastLimits, CpuId, Demotion, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way,
-};
+pub use hooks::{Answer, Broadcast, BroadcastLimits, Demotion, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
 pub use range::{Chunks, Range, Stride};
 pub use space::Space;
 pub use space::log::LOG_ENTRIES;

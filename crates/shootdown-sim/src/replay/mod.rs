@@ -15,14 +15,13 @@ pub use feed::SLACK_NS;
 pub use scaling::{STAGGER_NS, Scale};
 
 use crate::design::{Settings, find_design};
-use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
 pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
 use crate::os::{DecisionLog, EngineCounts, System};
 use crate::result::{Latency, latencies};
-use crate::setup::{hardware_config, hook_costs, host, machine_config, os_costs, os_settings, process_bytes};
+use crate::setup::{machine_config, os_settings, process_bytes, system_on};
 use crate::shares::time_shares;
 use crate::timeline::{TimelineEvent, recorded};
 use cpu::{Cpu, Shared, Tally};
@@ -215,17 +214,8 @@ fn replay_sized<const W: usize>(
     // Committed when used; ended spaces leave theirs to later ones.
     config.arena_bytes += MOST_LIVE * (process_bytes(model, PAGES * crate::os::PAGE) + size_of::<Space<SimWorld, W>>());
     let mut machine = Machine::new(config);
-    let system: Rc<System<W>> = System::new(
-        &machine,
-        Hw::new(hardware_config(model, spec.seed)),
-        hook_costs(model, &design),
-        design,
-        os_costs(model),
-        os_settings(model, false, entry.ideal),
-    );
-    if let Some(host) = host(model) {
-        system.run_on_host(host);
-    }
+    let settings = os_settings(model, false, entry.ideal);
+    let system: Rc<System<W>> = system_on(&machine, model, design, settings, spec.seed);
     system.engine.kernel().keep_decision_log(model.topology.cpus());
     let shared = Rc::new(Shared {
         system: system.clone(),

@@ -1,12 +1,10 @@
 //! What each way of reaching other CPUs costs on this machine, as measured by the engine.
 //!
-//! Owns a few read-mostly words and the arithmetic on them. It decides at how many CPUs a broadcast becomes the cheaper
-//! way; `flush/mod.rs` acts on that. `adaptive/tag_policy.rs` asks it for the cost of a space's requests. It reaches
-//! the machine only through the hooks: the clock, and the operations that are measured. Correctness does not depend on
-//! it: every reach is correct, and one is cheaper.
+//! Owns a few read-mostly words and the arithmetic on them: at how many CPUs a broadcast becomes the cheaper way.
+//! `adaptive/choice.rs` decides by it and keeps it up to date. Correctness does not depend on it: every reach is
+//! correct, and one is cheaper.
 //!
-//! 1. [`Engine::calibrate`] (`adaptive/calibration.rs`) measures each way several times at start and keeps one of the
-//!    shortest samples.
+//! 1. `adaptive/calibration.rs` measures each way several times at start and keeps one of the shortest samples.
 //! 2. At run time one request in [`sample_one_in`](crate::Policy::sample_one_in) is timed, and moves the estimate by an
 //!    eighth of the difference. The cost of interrupts is two numbers: that of the first target and that of each
 //!    further one. Requests to few and to many targets together determine both.
@@ -15,20 +13,13 @@
 //! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can
 //!    recover.
 
-use crate::cpuset::CpuMask;
-use crate::engine::Engine;
+use crate::cache_padded::CachePadded;
 use crate::facade::{Facade, Word};
-use crate::hooks::{Broadcast, Event, Kernel, Way};
-use crate::range::Range;
-use crate::space::{CachePadded, Space};
 use core::sync::atomic::Ordering;
 
 /// One timed request in this many is sent the way that is expected to cost more. If that way costs more than eight
 /// times as much, exploration becomes rarer in proportion, so that its total cost stays the same.
 pub const EXPLORE_ONE_IN: u64 = 16;
-
-/// Cost ratio above which exploration becomes rarer, see [`EXPLORE_ONE_IN`].
-const EXPLORE_AT_MOST: u64 = 8;
 
 /// Square of the weight of the first target's share of an error, relative to each further target's share: with four
 /// further targets the first takes half of the error. A judgement, not fitted.
@@ -38,10 +29,6 @@ const FIRST_WEIGHS: u64 = 16;
 /// an estimate averages. Assumed; 4 to 32 are plausible. Under contention a single broadcast takes from half to three
 /// times the mean.
 pub const CONFIRM_STREAK: u64 = 16;
-
-/// Most instructions for which a range is still broadcast under every tag. A longer broadcast invalidates too much of
-/// other spaces.
-const ANY_TAG_INSTRUCTIONS: u64 = 4;
 
 /// Estimates, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +88,7 @@ impl Costs {
     }
 
     /// As [`threshold`](Self::threshold). Also returns the number of targets whose costs decided.
-    fn threshold_and_border(&self, now: u64, cpus: u64) -> (u64, u64) {
+    pub(super) fn threshold_and_border(&self, now: u64, cpus: u64) -> (u64, u64) {
         let cheaper = |targets: u64| self.disturbance_ns(targets) >= self.broadcast_ns;
         let ideal = (1..cpus).find(|&targets| cheaper(targets)).unwrap_or(Self::NEVER);
         let margin = |a: u64, b: u64| a > b.saturating_add(b / 4);
@@ -117,7 +104,7 @@ impl Costs {
     }
 
     /// The same where a broadcast interrupts every other of `cpus` online CPUs: adds what an interrupt takes from each.
-    fn broadcast_disturbing(self, cpus: u64) -> Costs {
+    pub(super) fn broadcast_disturbing(self, cpus: u64) -> Costs {
         let disturbance = self.disturbed_ns.saturating_mul(cpus.saturating_sub(1));
         Costs {
             broadcast_ns: self.broadcast_ns.saturating_add(disturbance),
@@ -132,14 +119,14 @@ impl Costs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interrupts {
     /// The first target.
-    first: u64,
+    pub(super) first: u64,
     /// Each further one.
-    more: u64,
+    pub(super) more: u64,
 }
 
 impl Interrupts {
     /// One nanosecond.
-    const NS: u64 = 256;
+    pub(super) const NS: u64 = 256;
 
     pub(crate) fn of(costs: &Costs) -> Self {
         Interrupts {
@@ -152,7 +139,7 @@ impl Interrupts {
     /// difference. One sample cannot separate the first target from the further ones, so both take a share of the
     /// error. The share of the further ones grows with their number. Requests to few and to many targets together
     /// separate the two.
-    fn after(self, targets: u64, took: u64) -> Self {
+    pub(super) fn after(self, targets: u64, took: u64) -> Self {
         let further = targets.saturating_sub(1);
         let expected = self.first.saturating_add(self.more.saturating_mul(further));
         let corrected = ewma(expected, took.saturating_mul(Self::NS));
@@ -224,7 +211,7 @@ impl<F: Facade> CostWords<F> {
         }
     }
 
-    fn interrupts(&self) -> Interrupts {
+    pub(super) fn interrupts(&self) -> Interrupts {
         let [first, more, ..] = &self.estimates.0.words;
         Interrupts {
             first: first.load(Ordering::Relaxed),
@@ -234,7 +221,7 @@ impl<F: Facade> CostWords<F> {
 
     /// Whether the clock was too coarse when it was tried. With a coarse clock most requests take no time and a few
     /// take a whole step, so samples mean nothing.
-    fn clock_too_coarse(&self) -> bool {
+    pub(super) fn clock_too_coarse(&self) -> bool {
         self.estimates.0.clock_too_coarse.load(Ordering::Relaxed) != 0
     }
 
@@ -254,7 +241,7 @@ impl<F: Facade> CostWords<F> {
 
     /// The threshold after a timed request for which `wanted` is right. It moves after [`CONFIRM_STREAK`] requests in a
     /// row that disagree with it.
-    fn confirm(&self, wanted: u64) -> u64 {
+    pub(super) fn confirm(&self, wanted: u64) -> u64 {
         let (now, streak) = (self.broadcast_from(), &self.estimates.0.streak);
         let before = streak.load(Ordering::Relaxed);
         let (count, threshold) = match before + 1 {
@@ -291,161 +278,17 @@ impl<F: Facade> CostWords<F> {
 
 /// [`ewma_step`], with the sample clamped to a factor of 8, so that one preempted request does not overturn the
 /// estimate.
-fn ewma(old: u64, sample: u64) -> u64 {
+pub(super) fn ewma(old: u64, sample: u64) -> u64 {
     ewma_step(old, sample.clamp(old / 8, old.saturating_mul(8)).max(1), 8)
 }
 
 /// `old`, moved by one `part`th of the difference to `sample`.
-pub(crate) fn ewma_step(old: u64, sample: u64, part: u64) -> u64 {
+pub(super) fn ewma_step(old: u64, sample: u64, part: u64) -> u64 {
     let step = sample.abs_diff(old).div_ceil(part);
     if sample > old {
         old.saturating_add(step)
     } else {
         old - step
-    }
-}
-
-impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// The present cost estimates. Any context.
-    pub fn costs(&self) -> Costs {
-        self.costs.load()
-    }
-
-    /// `costs` with the machine's cost of a broadcast instead of only the requester's, where a broadcast is carried out
-    /// by interrupts.
-    pub(crate) fn weighed(&self, costs: Costs) -> Costs {
-        match self.kernel.broadcast_interrupts() {
-            true => costs.broadcast_disturbing(self.online().len() as u64),
-            false => costs,
-        }
-    }
-
-    /// The number of the sample, if the request with this generation is one. A sample is timed, where there is a choice
-    /// of ways. Each group of consecutive requests has one, at a varying position, so that a caller that alternates two
-    /// kinds of requests has samples of both.
-    #[inline]
-    pub(crate) fn sample(&self, generation: u64) -> Option<u64> {
-        if !self.policy().reach.is_adaptive() {
-            return None;
-        }
-        // A power of two: `Design::fits`.
-        let one_in = u64::from(self.policy().sample_one_in);
-        let (within, sample) = (one_in - 1, generation >> one_in.trailing_zeros());
-        // Fibonacci hashing (Knuth): 2^64 divided by the golden ratio. The high half is well mixed.
-        let which = (sample + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & within;
-        (generation & within == which && self.broadcasts()).then_some(sample)
-    }
-
-    /// Whether a request of a space on per-CPU tags, to `targets` CPUs, should be broadcast under every tag. Also
-    /// returns the number of its `sample`, if it is one. The slots stay behind and flush once more when they catch up,
-    /// which is allowed (rule 1).
-    #[inline]
-    pub(crate) fn prefer_broadcast(
-        &self,
-        space: &Space<K::Facade, W>,
-        targets: &CpuMask<W>,
-        range: &Range,
-        sample: Option<u64>,
-    ) -> bool {
-        if !self.policy().reach.is_adaptive() || targets.is_empty() {
-            return false;
-        }
-        let targets = targets.len() as u64;
-        let mut rather = targets >= self.costs.broadcast_from() && self.may_broadcast(space, targets);
-        if let Some(sample) = sample
-            && sample.is_multiple_of(EXPLORE_ONE_IN)
-        {
-            let costs = self.weighed(self.costs.load());
-            let (one, other) = (costs.disturbance_ns(targets), costs.broadcast_ns);
-            let times = one.max(other) / one.min(other).max(1) / EXPLORE_AT_MOST;
-            if (sample / EXPLORE_ONE_IN).is_multiple_of(times.max(1)) {
-                rather = !rather;
-            }
-        }
-        rather
-            && self.broadcasts_any_tag()
-            && self
-                .page_limit(range)
-                .is_some_and(|most| range.strides() <= ANY_TAG_INSTRUCTIONS * u64::from(most))
-    }
-
-    /// Invalidates `range` on every CPU under every tag, without knowing the tags. Pinned.
-    pub(crate) fn broadcast_any_tag(&self, range: &Range) {
-        let Some(most) = self.page_limit(range) else {
-            unreachable!("`prefer_broadcast` looked at the range")
-        };
-        self.broadcast_complete(|| {
-            let mut instructions = 0;
-            for (address, count) in range.chunks(most) {
-                self.kernel.broadcast(Broadcast::Kernel {
-                    address,
-                    stride: range.stride(),
-                    count,
-                    // More than is needed, and what its costs were measured with.
-                    leaf_only: false,
-                });
-                instructions += 1;
-            }
-            instructions
-        });
-    }
-
-    /// Records a measurement: a request went `way`, to `targets` CPUs, and took `took` ns.
-    #[cold]
-    pub(crate) fn learn(&self, way: Way, targets: u64, took: u64) {
-        let mut costs = self.costs.load();
-        let expected = match way {
-            Way::Local => return,
-            Way::Interrupts => costs.interrupts_ns(targets),
-            Way::Broadcast => costs.broadcast_ns,
-        };
-        if took == 0 || self.costs.clock_too_coarse() {
-            return; // a clock that stands still, or is too coarse
-        }
-        self.kernel.event(Event::Measured {
-            way,
-            targets: targets as u32,
-            expected_ns: expected,
-            took_ns: took,
-        });
-        let mut interrupts = self.costs.interrupts();
-        match way {
-            Way::Local => {}
-            Way::Broadcast => costs.broadcast_ns = ewma(expected, took),
-            Way::Interrupts => {
-                interrupts = interrupts.after(targets, took);
-                costs.interrupt_ns = interrupts.first / Interrupts::NS;
-                costs.interrupt_more_ns = interrupts.more / Interrupts::NS;
-            }
-        }
-        let moved = self.move_threshold(&mut costs);
-        self.costs.store(&costs, interrupts);
-        if let Some(event) = moved {
-            self.kernel.event(event);
-        }
-    }
-
-    /// Updates the threshold after a timed request. Returns the event if it moves.
-    fn move_threshold(&self, costs: &mut Costs) -> Option<Event> {
-        if !self.broadcasts_any_tag() {
-            return None;
-        }
-        let (from, weighed) = (costs.broadcast_from, self.weighed(*costs));
-        let (wanted, targets) = weighed.threshold_and_border(from, self.cpus.len() as u64);
-        costs.broadcast_from = self.costs.confirm(wanted);
-        (costs.broadcast_from != from).then_some(Event::ThresholdMoved {
-            from,
-            to: costs.broadcast_from,
-            targets,
-            interrupts_ns: weighed.disturbance_ns(targets),
-            broadcast_ns: weighed.broadcast_ns,
-        })
-    }
-
-    /// Nanoseconds since `begun`; 0 when the clock runs backwards.
-    #[inline]
-    pub(crate) fn since(&self, begun: u64) -> u64 {
-        self.kernel.now_ns().saturating_sub(begun)
     }
 }
 

@@ -12,15 +12,19 @@
 //! | `own` | the CPU itself, interrupts off | no other CPU, except for `lag` (see there) |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing CPUs, two of its three lines |
 
-use crate::adaptive::tag_policy::CatchUpLag;
+use crate::adaptive::tag_costs::CatchUpLag;
+use crate::cache_padded::CachePadded;
 use crate::cpu::local_flag::LocalFlag;
 use crate::design::MAX_SLOTS;
 use crate::facade::{Facade, Word};
-use crate::flush::deferred::Deferring;
-use crate::space::CachePadded;
-use crate::tags::rollover::Running;
+use crate::flush::state::Deferring;
+use crate::hooks::{CpuId, Kernel};
+use crate::tags::state::Running;
 use crate::transport::request::{IDLE, Queue, Request};
+use crate::walk::slots::Walking;
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
+use core::ops::Index;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Per-CPU state; the kernel supplies one for each CPU. 1,536 bytes, 1,600 with debug assertions.
@@ -44,11 +48,14 @@ pub struct PerCpu<F: Facade> {
     pub(crate) request: Request<F>,
     pub(crate) deferring: CachePadded<Deferring<F>>,
     pub(crate) own: Own<F>,
-    pub(crate) walking: crate::walk::Walking<F>,
+    pub(crate) walking: Walking<F>,
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 const _: () = assert!(size_of::<PerCpu<crate::facade::Native>>() == if cfg!(debug_assertions) { 1600 } else { 1536 });
+
+/// Set in a CPU's `post` word if something was posted since the last take.
+pub(crate) const POSTED: u64 = 1;
 
 /// Words that only their CPU accesses, with interrupts off. They are words of the facade, so that there is no data race
 /// even if the contract is broken. All accesses are relaxed.
@@ -112,7 +119,7 @@ impl<F: Facade> PerCpu<F> {
                 serving: LocalFlag::new(),
             },
             deferring: Deferring::new(),
-            walking: crate::walk::Walking::new(),
+            walking: Walking::new(),
         }
     }
 
@@ -156,6 +163,60 @@ impl<F: Facade<U64 = AtomicU64>> PerCpu<F> {
 impl<F: Facade> Default for PerCpu<F> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// The states of all CPUs, by CPU id: one array, or a reference to each if [`Kernel::SCATTERED`]. The other is empty.
+/// The constant decides, so that an index takes no branch.
+pub(crate) struct Cpus<'a, K: Kernel<W>, const W: usize> {
+    together: &'a [PerCpu<K::Facade>],
+    scattered: &'a [&'a mut PerCpu<K::Facade>],
+    kernel: PhantomData<fn() -> K>,
+}
+
+impl<'a, K: Kernel<W>, const W: usize> Cpus<'a, K, W> {
+    #[inline]
+    pub(crate) fn together(cpus: &'a [PerCpu<K::Facade>]) -> Self {
+        Cpus {
+            together: cpus,
+            scattered: &[],
+            kernel: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn scattered(cpus: &'a [&'a mut PerCpu<K::Facade>]) -> Self {
+        Cpus {
+            together: &[],
+            scattered: cpus,
+            kernel: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        if K::SCATTERED {
+            self.scattered.len()
+        } else {
+            self.together.len()
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PerCpu<K::Facade>> {
+        (0..self.len()).map(|cpu| &self[cpu])
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Index<CpuId> for Cpus<'_, K, W> {
+    type Output = PerCpu<K::Facade>;
+
+    #[inline]
+    fn index(&self, cpu: CpuId) -> &PerCpu<K::Facade> {
+        if K::SCATTERED {
+            &*self.scattered[cpu]
+        } else {
+            &self.together[cpu]
+        }
     }
 }
 

@@ -28,30 +28,12 @@ use crate::cpu::state::PerCpu;
 use crate::design::{Free, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
+use crate::flush::state::NO_TICKS;
 use crate::flush::token::Flushed;
 use crate::hooks::{CpuId, Event, Kernel};
 use crate::range::Range;
-use crate::space::{CachePadded, Mode, Space};
+use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
-
-/// Deferral state of a CPU. Written at ticks and by unmaps; read by CPUs that check which deferrals are over.
-pub(crate) struct Deferring<F: Facade> {
-    /// Epoch for which this CPU has flushed; [`NO_TICKS`] while it has no ticks.
-    flushed: F::U64,
-    /// Frames in quarantine from unmaps on this CPU.
-    held: F::U64,
-}
-
-const NO_TICKS: u64 = u64::MAX;
-
-impl<F: Facade> Deferring<F> {
-    pub(crate) fn new() -> CachePadded<Self> {
-        CachePadded(Deferring {
-            flushed: F::U64::new(0),
-            held: F::U64::new(0),
-        })
-    }
-}
 
 /// Frames and a virtual range in quarantine. Forgetting it leaks the frames, and their count.
 #[derive(Debug, PartialEq, Eq)]

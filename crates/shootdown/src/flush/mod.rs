@@ -8,7 +8,7 @@
 //!   targets.rs   which CPUs a request concerns      kernel_range.rs  kernel addresses
 //!   token.rs     the wait, and the proof            deferred.rs      unmaps that interrupt no CPU
 //!   straight.rs  the common flush of a space on     local_first.rs   tags that roll over
-//!                slots, at one other CPU at most
+//!                slots, at one other CPU at most    state.rs         what flushes keep
 //! ```
 //!
 //! # Invariants
@@ -64,6 +64,7 @@ pub(crate) mod deferred;
 pub(crate) mod gather;
 pub(crate) mod kernel_range;
 pub(crate) mod local_first;
+pub(crate) mod state;
 pub(crate) mod straight;
 pub(crate) mod targets;
 pub(crate) mod token;

@@ -11,42 +11,15 @@
 
 use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::Others;
-use crate::design::{Departure, Order, Policy, Requests, Tags};
+use crate::design::Order;
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::flush::Flush;
+use crate::flush::state::Straight;
 use crate::hooks::{CpuId, Event, Kernel};
 use crate::space::{Mode, Space};
 use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
 use core::sync::atomic::Ordering;
-
-/// How the common flush reaches the other CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Straight {
-    /// The policy has more to look at: every flush takes the general path.
-    Never,
-    /// By a post.
-    Post,
-    /// By a descriptor on the stack.
-    Descriptor,
-}
-
-impl Straight {
-    /// `Never` if all online CPUs are targets, if spaces are considered for promotion after every flush, if tags roll
-    /// over (then no space that runs is on slots), or if descriptors tell departed CPUs to leave.
-    pub(crate) const fn of(policy: &Policy) -> Straight {
-        let considers = policy.tags.promote_at().is_some() && !policy.reach.is_adaptive();
-        let rolls = matches!(policy.tags, Tags::System);
-        if policy.targets.is_all() || considers || rolls {
-            return Straight::Never;
-        }
-        match (policy.requests, policy.departure) {
-            (Requests::Log, _) => Straight::Post,
-            (Requests::PerRequest, Departure::AtSwitch) => Straight::Descriptor,
-            _ => Straight::Never,
-        }
-    }
-}
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Carries out `flush` and waits for it if it is of the common kind, else returns the pin.
@@ -122,13 +95,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.interrupt_one(cpu);
         }
         drop(owing);
-        self.kernel.event(Event::Interrupted {
-            sent: u32::from(fresh),
-            targets: 1,
-        });
-        if !serial {
-            self.flush_on(own, space, generation, &flush.range);
-        }
+        self.report_one_and_flush(flush, own, fresh, serial);
         let _pin = (!self.policy().wait.is_preemptible()).then_some(pin);
         // Only for the report: a waiter that migrates is reported where it began.
         let waiter = self.kernel.cpu();
@@ -167,19 +134,31 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.interrupt_one(cpu);
         }
         drop(owing);
-        self.kernel.event(Event::Interrupted {
-            sent: u32::from(fresh),
-            targets: 1,
-        });
-        if !serial {
-            self.flush_on(own, space, generation, &flush.range);
-        }
+        self.report_one_and_flush(flush, own, fresh, serial);
         if self.policy().wait.is_preemptible() {
             drop((pin, complete));
         } else {
             drop((complete, pin));
         }
         Ok(())
+    }
+
+    /// Reports the request, and carries out the local part unless that came first.
+    #[inline]
+    fn report_one_and_flush(
+        &self,
+        flush: &Flush<'_, K::Facade, W>,
+        own: &PerCpu<K::Facade>,
+        interrupted: bool,
+        serial: bool,
+    ) {
+        self.kernel.event(Event::Interrupted {
+            sent: u32::from(interrupted),
+            targets: 1,
+        });
+        if !serial {
+            self.flush_on(own, flush.space, flush.generation, &flush.range);
+        }
     }
 
     #[inline]

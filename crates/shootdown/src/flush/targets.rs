@@ -4,16 +4,10 @@ use crate::cpu::state::State;
 use crate::cpuset::{CpuMask, bits};
 use crate::design::{Departure, Requests, Tags, Targets};
 use crate::engine::Engine;
-use crate::facade::{Facade, Word};
+use crate::facade::{AHEAD, Facade, Word};
 use crate::hooks::{CpuId, Kernel};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
-
-/// How many lines of CPUs, their states or their answers, are prefetched ahead: no more than most processors are
-/// assumed to have in flight (`costs.prefetches` of the machine models). More would be written again before they are
-/// read, by CPUs that alternate between user code and kernel. A judgement, not fitted: tried by hand, compared with all
-/// at once, `tlb_flush2` without broadcast on eight machine models changed by -1 to +3 %.
-pub(crate) const AHEAD: usize = 8;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// CPUs other than `me` that must answer before a flush of `space` is complete.

@@ -1,13 +1,11 @@
 //! The token of a dispatched flush, and the wait for it.
 
-use crate::cpu::state::PerCpu;
+use crate::cpu::state::{POSTED, PerCpu};
 use crate::cpuset::CpuMask;
 use crate::design::Requests;
 use crate::engine::Engine;
-use crate::facade::{Facade, Word};
-use crate::flush::targets::AHEAD;
+use crate::facade::{AHEAD, Facade, Word};
 use crate::hooks::{CpuId, Kernel, Stuck, Way};
-use crate::transport::handler::POSTED;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 

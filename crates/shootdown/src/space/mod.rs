@@ -22,15 +22,13 @@
 
 pub(crate) mod log;
 
+use crate::cache_padded::CachePadded;
 use crate::cpuset::{CpuMask, CpuSet};
 use crate::facade::{Facade, Word};
 use crate::hooks::{Root, Tag};
 use crate::space::log::FlushLog;
+use crate::walk::state::Counts;
 use core::sync::atomic::Ordering;
-
-/// Gives a word that is written by one side and polled by another a cache line of its own.
-#[repr(C, align(64))]
-pub(crate) struct CachePadded<T>(pub(crate) T);
 
 /// An address space. `W` words of CPUs; see [`Engine`](crate::Engine) for the calls that take one.
 ///
@@ -82,7 +80,7 @@ pub struct Space<F: Facade, const W: usize> {
     /// the space loaded.
     pub(crate) walkers: CpuSet<F, W>,
     /// Counts of frees, for the policy.
-    pub(crate) walk_counts: CachePadded<crate::walk::Counts<F>>,
+    pub(crate) walk_counts: CachePadded<Counts<F>>,
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
@@ -106,7 +104,7 @@ impl<F: Facade, const W: usize> Space<F, W> {
             cpus: CpuSet::new(),
             log: FlushLog::new(),
             walkers: CpuSet::new(),
-            walk_counts: CachePadded(crate::walk::Counts::new()),
+            walk_counts: CachePadded(Counts::new()),
         }
     }
 

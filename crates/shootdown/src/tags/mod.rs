@@ -3,6 +3,7 @@
 //! ```text
 //!   pool.rs       which tags are free, dirty, being flushed     promotion.rs  a space gets a tag; the end of a space
 //!   rollover.rs   one tag per space, all renewed at once        demotion.rs   a space gives its tag back
+//!   state.rs      what the roll-over keeps
 //! ```
 //!
 //! # Invariants
@@ -45,3 +46,4 @@ pub(crate) mod demotion;
 pub(crate) mod pool;
 pub(crate) mod promotion;
 pub(crate) mod rollover;
+pub(crate) mod state;

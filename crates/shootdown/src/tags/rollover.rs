@@ -10,46 +10,8 @@ use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::token::Watchdog;
 use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
-use crate::space::{CachePadded, Mode, Space};
+use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
-
-pub(crate) struct RollOver<F: Facade> {
-    /// Current epoch, from 1. Written under the lock.
-    epoch: CachePadded<F::U64>,
-    /// The number of the CPU that holds the lock, plus one; 0 if it is free. Held in the slow path of a switch, with
-    /// interrupts off, and never while waiting for another CPU (regression 11).
-    lock: CachePadded<F::U64>,
-}
-
-/// Per-CPU words of the roll-over allocator.
-#[repr(C, align(64))]
-pub(crate) struct Running<F: Facade> {
-    /// The packed [`Mode::Rolled`] that this CPU runs under; 0 after a roll-over has cleared it.
-    active: F::U64,
-    /// The mode that it ran under at the last roll-over.
-    reserved: F::U64,
-    /// 1 if it must flush itself before it runs under any tag of the new epoch. Accessed under the lock.
-    flush_pending: F::U64,
-}
-
-impl<F: Facade> RollOver<F> {
-    pub(crate) fn new() -> Self {
-        RollOver {
-            epoch: CachePadded(F::U64::new(1)),
-            lock: CachePadded(F::U64::new(0)),
-        }
-    }
-}
-
-impl<F: Facade> Running<F> {
-    pub(crate) fn new() -> Self {
-        Running {
-            active: F::U64::new(0),
-            reserved: F::U64::new(0),
-            flush_pending: F::U64::new(0),
-        }
-    }
-}
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The tag under which `space` may be loaded on this CPU now. Interrupts off, on CPU `me`, after joining the set.

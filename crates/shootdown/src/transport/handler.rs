@@ -2,7 +2,7 @@
 //!
 //! Handlers take no lock, allocate nothing and wait for no CPU (C5).
 
-use crate::cpu::state::PerCpu;
+use crate::cpu::state::{POSTED, PerCpu};
 use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
@@ -11,9 +11,6 @@ use crate::range::Range;
 use crate::space::{Mode, Space};
 use crate::transport::request::{DecodedRequest, Request};
 use core::sync::atomic::Ordering;
-
-/// Set in a CPU's `post` word if something was posted since the last take.
-pub(crate) const POSTED: u64 = 1;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Handler of the shootdown interrupt. Call it once per interrupt; a spurious call is harmless.

@@ -1,13 +1,11 @@
 //! Posts: a bit in a word of each target tells it to catch up by the log. Many requesters share one post.
 
-use crate::cpu::state::PerCpu;
+use crate::cpu::state::{POSTED, PerCpu};
 use crate::cpuset::CpuMask;
 use crate::engine::Engine;
-use crate::facade::{Facade, Word};
-use crate::flush::targets::AHEAD;
+use crate::facade::{AHEAD, Facade, Word};
 use crate::flush::token::Token;
 use crate::hooks::{CpuId, Event, Kernel};
-use crate::transport::handler::POSTED;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {

@@ -15,11 +15,10 @@
 //! marks first, perhaps because of another requester's signal. It clears the mark when the invalidation is complete.
 //! The acquire load that finds it clear precedes everything that the requester does with the proof.
 
+use crate::cache_padded::CachePadded;
 use crate::cpuset::CpuMask;
-use crate::facade::{Facade, Word};
-use crate::flush::targets::AHEAD;
+use crate::facade::{AHEAD, Facade, Word};
 use crate::hooks::CpuId;
-use crate::space::CachePadded;
 use core::sync::atomic::Ordering;
 
 /// Most entries of a table, as in hardware: one byte each in a vector of one cache line.

@@ -5,10 +5,10 @@
 //! which they acknowledge. A descriptor is released, with its stack frame or for the next request, only when every
 //! target has acknowledged or was proved offline (C5). [`WaitOnDrop`] enforces that: it waits when it is dropped.
 
+use crate::cache_padded::CachePadded;
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Tag};
 use crate::range::Range;
-use crate::space::CachePadded;
 use core::sync::atomic::Ordering;
 
 /// What a target must do: a request as its handler reads it from a descriptor.

@@ -4,7 +4,7 @@
 //! ```text
 //!   mod.rs      the guard that a walk holds           retire.rs   the freeing side: which CPUs must answer, the proof
 //!   slots.rs    what a CPU records about its walks    grace.rs    page-table pages that wait for a grace period
-//!                                                     policy.rs   sticky or precise, decided per space
+//!   state.rs    what a space records about frees      policy.rs   sticky or precise, decided per space
 //! ```
 //!
 //! Walks run with interrupts off, so a CPU that answers an interrupt is in no walk. The modes differ in which CPUs are
@@ -51,14 +51,13 @@
 mod grace;
 pub(crate) mod policy;
 mod retire;
-mod slots;
+pub(crate) mod slots;
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
 pub use grace::{Grace, GracesOver, Retired};
-pub(crate) use policy::Counts;
 pub use retire::TablesFree;
-pub(crate) use slots::Walking;
 
 use crate::cpu::state::PerCpu;
 use crate::design::Walkers;

@@ -14,7 +14,7 @@
 
 use crate::design::Walkers;
 use crate::engine::Engine;
-use crate::facade::{Facade, Word};
+use crate::facade::Word;
 use crate::hooks::{Event, Kernel};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
@@ -36,33 +36,6 @@ const REVIEW: u64 = 16;
 
 /// Hysteresis: frees must be this many times rarer than when a space became precise before it goes back.
 const RARER: u64 = 4;
-
-/// Counts of one space, on a line that only freeing CPUs and their handlers write.
-pub(crate) struct Counts<F: Facade> {
-    /// Frees so far.
-    frees: F::U64,
-    /// Registrations found by frees since the last decision.
-    told: F::U64,
-    /// Walks that those registrations have served.
-    pub(crate) walks: F::U64,
-    /// When the last decision was made, ns.
-    since: F::U64,
-    /// Time between two frees when the space became precise, ns.
-    at_change: F::U64,
-}
-
-impl<F: Facade> Counts<F> {
-    pub(crate) fn new() -> Self {
-        let zero = || F::U64::new(0);
-        Counts {
-            frees: zero(),
-            told: zero(),
-            walks: zero(),
-            since: zero(),
-            at_change: zero(),
-        }
-    }
-}
 
 #[inline]
 pub(super) const fn is_precise(mode: u64) -> bool {

@@ -11,9 +11,9 @@
 //! Guards are counted. The published word and the interrupt state stay until the last guard of this CPU is dropped, in
 //! any order. A walk in progress is never taken for one that has ended (C3).
 
+use crate::cache_padded::CachePadded;
 use crate::cpu::local_flag::LocalCount;
 use crate::facade::{Facade, Word};
-use crate::space::CachePadded;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Spaces that one CPU can walk in turn without registering again.

@@ -1,18 +1,18 @@
 //! The common flush: which policies have one, what it does in which order, and what it leaves to the general path.
 
-use super::Straight;
 use crate::Space;
 use crate::adaptive::costs::{Costs, Interrupts};
+use crate::cpu::state::POSTED;
 use crate::cpuset::{CpuSet, Others};
 use crate::design::{Departure, Order, Policy, Targets, Wait};
 use crate::facade::{Native, Word};
+use crate::flush::state::Straight;
 use crate::hooks::Event;
 use crate::range::Range;
 use crate::testing::interleave;
 use crate::testing::mock_kernel::{
     DESIGN, EVENTS, FAILS, InWorld, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, many, on,
 };
-use crate::transport::handler::POSTED;
 use crate::transport::request::TAKEN_BACK;
 use core::sync::atomic::Ordering;
 use std::boxed::Box;

@@ -6,6 +6,7 @@ mod online;
 mod own_request;
 
 use crate::Policy;
+use crate::cpu::state::POSTED;
 use crate::cpuset::CpuMask;
 use crate::design::{Order, Requests, Wait};
 use crate::facade::Word;
@@ -16,7 +17,6 @@ use crate::testing::interleave;
 use crate::testing::mock_kernel::{
     CLOCK, DESIGN, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, handle, many, on, three,
 };
-use crate::transport::handler::POSTED;
 use crate::transport::request::{EncodedRequest, Request, TAKEN_BACK};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;

@@ -1,0 +1,55 @@
+//! What flushes keep: in the engine how the common flush goes, in each CPU what it has flushed for deferrals.
+//!
+//! `straight.rs` and `deferred.rs` say how they are used.
+
+use crate::cache_padded::CachePadded;
+use crate::design::{Departure, Policy, Requests, Tags};
+use crate::facade::{Facade, Word};
+
+/// How the common flush reaches the other CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Straight {
+    /// The policy has more to look at: every flush takes the general path.
+    Never,
+    /// By a post.
+    Post,
+    /// By a descriptor on the stack.
+    Descriptor,
+}
+
+impl Straight {
+    /// `Never` if all online CPUs are targets, if spaces are considered for promotion after every flush, if tags roll
+    /// over (then no space that runs is on slots), or if descriptors tell departed CPUs to leave.
+    pub(crate) const fn of(policy: &Policy) -> Straight {
+        let considers = policy.tags.promote_at().is_some() && !policy.reach.is_adaptive();
+        let rolls = matches!(policy.tags, Tags::System);
+        if policy.targets.is_all() || considers || rolls {
+            return Straight::Never;
+        }
+        match (policy.requests, policy.departure) {
+            (Requests::Log, _) => Straight::Post,
+            (Requests::PerRequest, Departure::AtSwitch) => Straight::Descriptor,
+            _ => Straight::Never,
+        }
+    }
+}
+
+/// Deferral state of a CPU. Written at ticks and by unmaps; read by CPUs that check which deferrals are over.
+pub(crate) struct Deferring<F: Facade> {
+    /// Epoch for which this CPU has flushed; [`NO_TICKS`] while it has no ticks.
+    pub(super) flushed: F::U64,
+    /// Frames in quarantine from unmaps on this CPU.
+    pub(super) held: F::U64,
+}
+
+/// In place of an epoch: no deferral waits for this CPU.
+pub(super) const NO_TICKS: u64 = u64::MAX;
+
+impl<F: Facade> Deferring<F> {
+    pub(crate) fn new() -> CachePadded<Self> {
+        CachePadded(Deferring {
+            flushed: F::U64::new(0),
+            held: F::U64::new(0),
+        })
+    }
+}
