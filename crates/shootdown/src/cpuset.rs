@@ -109,6 +109,7 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
             while leaf < W {
                 if Self::SUMMARISED {
                     if leaf % LANES == 0 {
+                        // Acquire: pairs with `join` and `leave`. A count of 0 proves the word empty.
                         counts = self.counts[leaf / LANES].load(Ordering::Acquire);
                     }
                     if counts >> (leaf % LANES * 8) == 0 {
@@ -119,6 +120,7 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
                 let this = leaf;
                 leaf += 1;
                 if !Self::SUMMARISED || counts >> (this % LANES * 8) & 0xFF != 0 {
+                    // Acquire: pairs with `join`. What a member wrote before it joined is seen.
                     let own = if this == cpu / 64 { 1 << (cpu % 64) } else { 0 };
                     return Some((this * 64, self.leaves[this].load(Ordering::Acquire) & !own));
                 }

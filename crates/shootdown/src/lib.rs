@@ -56,8 +56,8 @@
 //!
 //! # Where to read
 //! `engine.rs` holds all state and nothing of the protocol. The protocol is `impl Engine`, in folders above it; each
-//! folder's `mod.rs` has its invariants, and its barriers with their partners, as two columns. A file imports only files
-//! of its layer or below (`cargo test -p xtask --test layout`). From above:
+//! folder's `mod.rs` has its invariants, and its barriers with their partners, as two columns. A file imports only
+//! files of its layer or below (`cargo test -p xtask --test layout`). From above:
 //!
 //! | layer | files |
 //! | --- | --- |
@@ -67,8 +67,8 @@
 //! | reaching other CPUs | `transport/` |
 //! | what a CPU has loaded; waiting for others | `cpu/`, `flush/token.rs` |
 //! | all state together | `engine.rs` |
-//! | state of a CPU, of a space, of the tags | `cpu/state.rs`, `space/`, `transport/request.rs`, `walk/slots.rs`, `tags/pool.rs`, `state.rs` of the other folders |
-//! | the kernel's side, and values | `hooks.rs`, `facade.rs`, `design/`, `cpuset.rs`, `range.rs`, `adaptive/costs.rs` |
+//! | state of a CPU, a space, the tags | `state.rs` of each folder, `space/`, `request.rs`, `slots.rs`, `pool.rs` |
+//! | values, and the kernel's side | `design/`, `cpuset.rs`, `range.rs`, `adaptive/costs.rs`, `hooks.rs`, `facade.rs` |
 #![cfg_attr(not(test), no_std)]
 #![warn(clippy::too_many_lines, clippy::excessive_nesting)]
 

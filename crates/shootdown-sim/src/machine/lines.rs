@@ -1,9 +1,9 @@
 //! The table of cache lines: the owner of each, the requests queued for it, and the CPUs that wait for a change of it.
 //!
 //! Owns the table. What an access costs and changes is in `line_access` and `contention`. Values live in the words
-//! themselves. The line of a word is its arena offset, except on stacks, where the offset depends on how a compiler laid
-//! out frames: lines there get numbers in the order of first use, which are released when a word on them is dropped.
-//! Line 0 stands for everything outside the arena; it always costs a first-level hit.
+//! themselves. The line of a word is its arena offset, except on stacks, where the offset depends on how a compiler
+//! laid out frames: lines there get numbers in the order of first use, which are released when a word on them is
+//! dropped. Line 0 stands for everything outside the arena; it always costs a first-level hit.
 
 use super::arena::{LINE, Mapping};
 use std::cell::{Cell, RefCell};

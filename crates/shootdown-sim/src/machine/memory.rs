@@ -1,7 +1,7 @@
 //! Memory operations: loads, stores through a store buffer (x86-TSO), read-modify-writes and barriers.
 //!
-//! Owns when a store enters the store buffer and when it drains. A buffered store is visible to its own CPU at once and to
-//! others from its drain time on; stores of one CPU drain in order. Charges go through `line_access`.
+//! Owns when a store enters the store buffer and when it drains. A buffered store is visible to its own CPU at once and
+//! to others from its drain time on; stores of one CPU drain in order. Charges go through `line_access`.
 
 use super::activity::{waited_for_line, writes_to};
 use super::config::{NEVER, StoreBuffer};

@@ -1,7 +1,7 @@
 //! Costs of requests, and the choice between ways that are all correct.
 //!
 //! ```text
-//!   costs.rs     the estimates, and when a broadcast is cheaper   tag_costs.rs    what a space and a CPU record for tags
+//!   costs.rs     the estimates, and when a broadcast is cheaper   tag_costs.rs    what a space and a CPU record
 //!   choice.rs    interrupts or broadcast, for each request        tag_policy.rs   whether a space should have a tag
 //!   sampling.rs  timed requests                                   calibration.rs  measures at start
 //! ```

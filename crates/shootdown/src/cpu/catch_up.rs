@@ -61,6 +61,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     pub(crate) fn catch_up(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> Answer {
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
         let seen = slot.generation.load(Ordering::Relaxed);
+        // Acquire: pairs with the increment in `publish_and_count`. A CPU that sees the generation sees the entries.
         let current = space.log.generation.load(Ordering::Acquire);
         let tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
         if seen == current {
@@ -177,6 +178,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     pub(crate) fn catch_up_kernel(&self, cpu: &PerCpu<K::Facade>) {
         let seen = cpu.own.kernel_seen.load(Ordering::Relaxed);
+        // Acquire: pairs with the increment in `dispatch_kernel_into`, likewise.
         let current = self.kernel_log.generation.load(Ordering::Acquire);
         if seen != current {
             self.catch_up_kernel_from(cpu, seen, current);

@@ -139,6 +139,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         };
         // Entries under a system-wide tag are kept fresh by broadcasts, by requests that name the tag, or by the local
         // flush of a roll-over, whether or not the space is loaded here: keep them.
+        // The barrier pairs with changes of mode and epoch, as for any root load (head of `cpu/mod.rs`).
         K::Facade::before_root_load();
         self.kernel.load_root(space.root, tag, true);
         cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);

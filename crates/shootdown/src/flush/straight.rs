@@ -163,6 +163,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     #[inline]
     fn interrupt_one(&self, cpu: CpuId) {
+        // Pairs with `after_ipi` in `on_ipi`.
         K::Facade::before_ipi();
         self.kernel.send_ipi_to(cpu);
     }

@@ -68,7 +68,7 @@ pub struct Space<F: Facade, const W: usize> {
     /// Number of times that requests scanned a CPU that had left, since such CPUs were last asked to leave the set.
     pub(crate) stale_scans: F::U64,
     /// On how many CPUs it is active, and which share of them were targets of requests on per-CPU tags
-    /// ([`Share`](crate::adaptive::tag_policy::Share)). Written at samples, like the next field.
+    /// ([`Share`](crate::adaptive::tag_costs::Share)). Written at samples, like the next field.
     pub(crate) target_share: F::U64,
     /// Mean cost of its requests with a system-wide tag, ns. Measured while it has one. Kept, decaying, after it gave
     /// the tag up because requests cost less without. 0 if nothing is known.

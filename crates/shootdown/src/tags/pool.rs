@@ -76,6 +76,7 @@ impl<'a, F: Facade> TagPool<'a, F> {
     /// Frees a tag that no CPU has loaded any more. Entries under it may survive on any CPU, so it stays used until a
     /// reclaim has invalidated them.
     pub(crate) fn free_dirty(&self, tag: Tag) {
+        // Full barrier: pairs with the swap in `reclaim`, whose flush comes after the last load of the tag.
         self.dirty[usize::from(tag.0) / 64].fetch_or_full(1 << (tag.0 % 64));
     }
 
@@ -88,10 +89,12 @@ impl<'a, F: Facade> TagPool<'a, F> {
         }
         // Tags freed from here on are dirty, not flushing: this flush does not clean them.
         for (dirty, flushing) in self.dirty.iter().zip(self.flushing) {
+            // Full barrier: pairs with `free_dirty`.
             flushing.store(dirty.swap_full(0), Ordering::Relaxed);
         }
         flush_all();
         for (used, flushing) in self.used.iter().zip(self.flushing) {
+            // Full barrier: pairs with `allocate`. The tag is found free after the flush.
             used.fetch_and_full(!flushing.load(Ordering::Relaxed));
         }
         // Relaxed: the full barriers above order it after the words of `flushing`, which it protects.

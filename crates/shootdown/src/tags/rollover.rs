@@ -67,6 +67,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn lock_rollover(&self, me: CpuId, space: &Space<K::Facade, W>) {
         let mut watchdog = Watchdog::new();
         K::Facade::wait_until(|| {
+            // Pairs with the release in `rolled_tag_slowly`.
             let taken = self.rollover.lock.0.compare_exchange_full(0, me as u64 + 1);
             if let Err(holder) = taken {
                 self.watch(&mut watchdog, || Stuck {
@@ -118,6 +119,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.rollover.epoch.0.store(epoch, Ordering::Relaxed);
         self.tags.free_all();
         for cpu in self.cpus.iter() {
+            // Full barrier: pairs with the compare-exchange in `rolled_tag`.
             let mut kept = cpu.running.active.swap_full(0);
             if kept == 0 && !cpu.state().is_off() {
                 // It took no slow path since the last roll-over, so it still runs on what was reserved then. Unless it
@@ -137,6 +139,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 impl<F: Facade> PerCpu<F> {
     /// Clears the tag that this CPU ran under: it has flushed everything and runs under none.
     pub(crate) fn forget_running(&self) {
+        // Full barrier: pairs with a requester that queues or posts and then reads the state (head of `cpu/mod.rs`).
         self.running.active.swap_full(0);
     }
 }

@@ -314,6 +314,7 @@ impl<F: Facade> Queue<F> {
     /// that also returns the other bits takes a loop.
     #[inline]
     pub(crate) fn publish_slot(&self, slot: u32) -> bool {
+        // Full barrier: pairs with the swap in `take`. The ready bit implies the descriptor.
         self.ready.fetch_add_full(1 << slot) == 0
     }
 

@@ -202,6 +202,7 @@ impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
     #[inline]
     fn interrupt(&mut self) {
         if !self.fresh.is_empty() {
+            // Pairs with `after_ipi` in `on_ipi`.
             K::Facade::before_ipi();
             self.engine.kernel.send_ipi(&core::mem::take(&mut self.fresh));
         }

@@ -86,6 +86,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.policy().walkers != Walkers::GracePeriod {
             return;
         }
+        // Acquire: pairs with the increment in `flush_tables_later`. Every later walk sees the tables without the link.
         let current = self.grace.0.load(Ordering::Acquire);
         if cpu.walking.quiescent.0.load(Ordering::Relaxed) == current {
             return;
@@ -94,6 +95,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             debug_assert!(false, "a CPU calls itself quiescent while it holds a walk guard");
             return;
         }
+        // Release: pairs with the acquire in `graces_over`. The table reads of earlier walks are over.
         cpu.walking.quiescent.0.store(current, Ordering::Release);
     }
 }
