@@ -42,6 +42,8 @@ static char design[32] __initdata;
 
 /* shootdown=none, the negative control: a flush of user pages reaches this CPU only. */
 static DEFINE_STATIC_KEY_FALSE(local_only);
+/* So does a batch of reclaim or migration; shootdown=no-batches switches off only those. */
+static DEFINE_STATIC_KEY_FALSE(no_batches);
 /*
  * The design skips CPUs that are inside the kernel, or broadcasts. Then an interrupt does not tell when a lockless walk
  * is over: walks announce themselves, and who frees page-table pages waits for them.
@@ -183,12 +185,12 @@ void __init shootdown_boot(void)
 		.not_preemptible = !IS_ENABLED(CONFIG_PREEMPTION),
 		.kernel_root = __sme_pa(swapper_pg_dir),
 	};
-	bool none = !strcmp(design, "none");
+	bool none = !strcmp(design, "none"), unbatched = !strcmp(design, "no-batches");
 	enum shootdown_status status;
 	struct shootdown_policy policy;
 
 	/* A library for one design has no other; one for all of them takes "adaptive" unless told. */
-	if (design[0] && !none)
+	if (design[0] && !none && !unbatched)
 		settings.design = design;
 	else if (!shootdown_design(NULL, NULL, NULL))
 		settings.design = "adaptive";
@@ -204,10 +206,12 @@ void __init shootdown_boot(void)
 		tlb_single_page_flush_ceiling = policy.ceiling;
 	if (none)
 		static_branch_enable(&local_only);
+	if (none || unbatched)
+		static_branch_enable(&no_batches);
 	if (!shootdown_design("ipi", NULL, NULL) || (settings.design && strcmp(settings.design, "ipi")))
 		static_branch_enable(&walks_are_announced);
 	sysvec_install(SHOOTDOWN_VECTOR, sysvec_shootdown);
-	pr_info("shootdown: design %s, %u CPUs, %u PCIDs%s\n", none ? "none: remote CPUs are not flushed" :
+	pr_info("shootdown: design %s, %u CPUs, %u PCIDs%s\n", none || unbatched ? design :
 		settings.design ?: "that was compiled in", settings.cpus, machine.tag_limit, machine.split ? ", in pairs" : "");
 	shootdown_cpu_up();
 }
@@ -456,7 +460,7 @@ void arch_tlbbatch_add_pending(struct arch_tlbflush_unmap_batch *batch, struct m
 {
 	struct shootdown_range range = { .start = uaddr, .end = uaddr + PAGE_SIZE, .page_shift = PAGE_SHIFT };
 
-	if (static_branch_unlikely(&local_only))
+	if (static_branch_unlikely(&no_batches))
 		return;
 	shootdown_batch_begin_or_add(engine, &batch->batch, space_of(mm), range);
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, 0, -1UL);
