@@ -42,6 +42,7 @@ pub fn copy(source: &str, krate: Option<&str>) {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo's")).join("src");
     let _ = fs::remove_dir_all(&out);
     let root = fs::canonicalize("../..").expect("the workspace");
+    let home = fs::canonicalize(Path::new(source).join("..")).expect("the crate that is copied");
     for (path, content) in files {
         let mut content = apply(&content, edits.remove(&path).unwrap_or_default());
         if path == Path::new("lib.rs") {
@@ -55,6 +56,7 @@ pub fn copy(source: &str, krate: Option<&str>) {
         // The unit tests are the original's.
         let content = content.replace("#[cfg(test)]", "#[cfg(any())]");
         let content = content.replace("\"../../../../", &format!("\"{}/", root.display()));
+        let content = content.replace("include_str!(\"../", &format!("include_str!(\"{}/", home.display()));
         let to = out.join(&path);
         fs::create_dir_all(to.parent().expect("below OUT_DIR")).expect("cargo's folder is writable");
         fs::write(to, content).expect("cargo's folder is writable");
