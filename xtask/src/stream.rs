@@ -29,7 +29,7 @@ struct Window {
 
 fn pairs(arch: Arch) -> &'static [Pair] {
     match arch {
-        Arch::X86_64 => &[("broadcast", "invlpgb", "broadcasts_per_op")],
+        Arch::X86_64 => &[("arm-broadcast", "invlpgb", "broadcasts_per_op")],
         Arch::Aarch64 => &[
             ("arm-ipi", "sgi", "ipis_per_op"),
             ("arm-ipi", "tlbi_broadcast", "broadcasts_per_op"),
