@@ -61,7 +61,7 @@ enum What {
 #[derive(Debug, clap::Args)]
 struct Designs {
     /// Designs of the engine
-    #[arg(long, value_delimiter = ',', default_value = "ipi,adaptive")]
+    #[arg(long, value_delimiter = ',', default_value = "ipi,adaptive", value_parser = ["ipi", "adaptive"])]
     designs: Vec<String>,
 }
 
