@@ -46,7 +46,7 @@
 //!     publish_tables_before_full, then a *_full
 //!     broadcast; broadcast_sync                 ─ finds the new entries
 //!
-//!   requester, rar.rs ask                       microcode
+//!   requester, rar.rs post_entry                 microcode
 //!     entry words; mark     (full barrier)        finds the mark, reads the words, invalidates
 //!     before_ipi; signal                          takes the mark away
 //!     read the mark         (acquire)           ─ no mark implies the invalidation
