@@ -19,6 +19,7 @@ mod linux_baseline;
 mod minimal_c;
 mod miri;
 mod needs;
+mod ostd;
 mod ports;
 mod programs;
 mod publish;
@@ -43,6 +44,7 @@ use suite::BUDGET;
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
        cargo xtask book             build the book of docs/ and check its links
+       cargo xtask ostd             the engine inside OSTD, a Rust framework for kernels, beside stock
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask miri             run the engine's own tests under Miri
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
@@ -125,6 +127,11 @@ fn main() -> ExitCode {
             chore(Arch::named(name).and_then(|arch| programs::run(arch, designs, Instant::now() + BUDGET)))
         }
         ["programs", designs @ ..] => chore(programs::run(Arch::X86_64, designs, Instant::now() + BUDGET)),
+        ["ostd"] => chore(
+            needs::Need::Programs(Arch::X86_64)
+                .meet(Instant::now() + BUDGET)
+                .and_then(|()| ostd::run(Instant::now() + BUDGET)),
+        ),
         ["publish"] => chore(
             needs::Need::Publish
                 .meet(Instant::now() + BUDGET)
