@@ -153,7 +153,7 @@ impl Counts {
     /// Errors in the counts, with or without flushes.
     fn problem(&self, flushes: bool) -> Option<&'static str> {
         if self.rounds == 0 || self.reads < self.rounds {
-            Some("the page was hardly read")
+            Some("the page was read too rarely")
         } else if flushes && self.stale > 0 {
             Some("a freed frame was read after its flush had returned")
         } else if !flushes && self.stale == 0 {
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(counts(600, 1).problem(false), None);
         assert!(counts(600, 1).problem(true).is_some());
         assert!(counts(600, 0).problem(false).is_some());
-        assert!(counts(9, 0).problem(true).is_some(), "nobody read");
+        assert!(counts(9, 0).problem(true).is_some(), "no thread has read it");
     }
 
     #[test]

@@ -223,7 +223,7 @@ pub struct shootdown_settings {
     pub cpu_words: u32,
     /// CPUs of the machine, including those that are offline.
     pub cpus: u32,
-    /// The kernel is never preempted: a thread leaves its CPU only when it asks for that. Then pin and unpin may be
+    /// The kernel is never preempted: a thread leaves its CPU only at its own request. Then pin and unpin may be
     /// null.
     pub not_preemptible: bool,
     /// Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 without broadcasts.

@@ -338,7 +338,7 @@ mod tests {
         assert!(memory.depends(a, 1, Touch::Write) && memory.sharing.learnt);
         memory.go_back(&start);
         assert!(memory.depends(a, 0, Touch::Read) && !memory.sharing.learnt);
-        assert!(!memory.depends(a, 1, Touch::Read), "nobody else writes");
+        assert!(!memory.depends(a, 1, Touch::Read), "no other CPU writes");
     }
 
     #[test]

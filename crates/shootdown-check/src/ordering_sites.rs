@@ -1,11 +1,11 @@
-//! The orders that the engine requests, by their place in its source. One of them can be left out: mistakes that only
-//! x86 forgives show under weak memory.
+//! The memory orderings that the engine requests, each identified by its place in the source. One of them can be left
+//! out. Under a weak memory model the exploration then finds the mistakes that x86 hides.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::panic::Location;
 
-/// The kind of order.
+/// A memory ordering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
     /// A load with acquire; relaxed if left out.
@@ -18,7 +18,7 @@ pub enum Order {
     Barrier,
 }
 
-/// An order that the engine requests.
+/// A memory ordering that the engine requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// Source file.
@@ -27,7 +27,7 @@ pub struct Site {
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
-    /// The kind of order.
+    /// A memory ordering.
     pub order: Order,
 }
 

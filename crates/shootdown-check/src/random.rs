@@ -66,7 +66,7 @@ impl Priorities {
         let (taken, found) = run(play, |steps, taken| {
             let highest = |order: &[usize]| {
                 let able = |who: &&usize| steps.iter().any(|&step| actor(step) == **who);
-                order.iter().find(able).copied().expect("somebody can go on")
+                order.iter().find(able).copied().expect("some CPU can go on")
             };
             let fall = |order: &mut Vec<usize>, who: usize| {
                 order.retain(|&other| other != who);

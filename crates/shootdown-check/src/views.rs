@@ -107,14 +107,14 @@ impl Views {
     pub(crate) fn replaces(&mut self, cpu: usize, address: Address, value: u64, walked: bool) {
         self.now += 1;
         let at = self.now;
-        let everybody = (1_u8 << self.cpus.len()) - 1;
+        let all_cpus = (1_u8 << self.cpus.len()) - 1;
         self.past.push(Past {
             address,
             value,
             stored: self.newest(address),
             at,
             writer: cpu as u8,
-            walkers: if walked { everybody } else { 0 },
+            walkers: if walked { all_cpus } else { 0 },
         });
         let known = &mut self.cpus[cpu];
         known.wrote = at;

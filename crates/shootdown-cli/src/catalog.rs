@@ -30,7 +30,7 @@ pub struct Entry {
 pub const RECORDED: Entry = Entry {
     name: "trace:FILE",
     description: "a program recorded by `record` or read by `import`, \
-        replayed by `compare` (one op: a flush asked for)",
+        replayed by `compare` (one op: a requested flush)",
 };
 
 /// Every workload of the simulator's own.

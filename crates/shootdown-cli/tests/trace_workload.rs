@@ -77,7 +77,7 @@ fn the_table_says_what_is_compared_and_the_control_is_caught() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}");
     assert!(
-        text.contains("flushes asked for") && text.contains("CPU time"),
+        text.contains("requested flushes") && text.contains("CPU time"),
         "{text}"
     );
     assert!(text.contains("control: `none` on tlb_shared caught"), "{text}");

@@ -1,4 +1,4 @@
-//! Numbers out of bytes: what is missing at the end reads as 0.
+//! Reads numbers from bytes. Bytes that are missing at the end read as 0.
 
 /// Bytes that are used up from the front.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);

@@ -1,4 +1,4 @@
-//! What must hold for any bytes.
+//! Properties that must hold for any input.
 //!
 //! Each [`Target`] is one function of bytes that panics when something does not hold. A fuzzer calls it (`fuzz/`, run
 //! by `cargo xtask fuzz TARGET`), and so do the tests: with every seed of its corpus, and with changes to them that a
@@ -26,7 +26,7 @@ pub struct Target {
     pub check: fn(&[u8]),
     /// Most bytes worth trying.
     pub longest: usize,
-    /// A folder of the workspace whose files are seeds besides those of its own.
+    /// A folder of the workspace whose files are seeds too.
     pub more_seeds: Option<&'static str>,
 }
 

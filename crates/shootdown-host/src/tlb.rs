@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_keep_entries_apart_and_global_ones_are_everybodys() {
+    fn tags_keep_entries_apart_and_global_entries_match_every_tag() {
         let mut tlb = Tlb::<u8, u8>::new();
         tlb.load_root(Root(1), Tag(1), true);
         tlb.fill(0x1000, 1, false);

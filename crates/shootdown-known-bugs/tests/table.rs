@@ -122,7 +122,7 @@ fn others(page: &mut String, kind: &str) {
     }
 }
 
-/// Arguments about mutations of the engine that nobody catches.
+/// Arguments about mutations of the engine that no test catches.
 fn arguments(page: &mut String) {
     let text = fs::read_to_string(crates().join("shootdown/mutants.toml")).expect("the arguments");
     let table: toml::Table = text.parse().expect("TOML");
@@ -164,7 +164,7 @@ fn page() -> String {
         others(&mut page, kind);
     }
     page += "\n## Mutations of the engine that are argued about\n\n`cargo xtask mutants` tries every other one; \
-             `crates/shootdown/mutants.toml` names these.\n\n| class | mutations | why nobody need catch them |\n\
+             `crates/shootdown/mutants.toml` names these.\n\n| class | mutations | why no test need catch them |\n\
              | --- | --- | --- |\n";
     arguments(&mut page);
     page

@@ -2,7 +2,6 @@
 //!
 //! * [`tracefs`] records the kernel's TLB events, in its own trace instance.
 //! * [`launch`] starts the recorded command, which is traced from its first instruction.
-//!
 //! * [`work`] measures small workloads; [`cpus`] lists the CPUs for them, [`interrupts`] counts their interrupts,
 //!   [`load`] measures the other load.
 //!

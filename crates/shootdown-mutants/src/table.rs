@@ -43,9 +43,9 @@ impl Row<'_> {
                 caught.how.clone(),
             ],
             Fate::Tried(entry) => {
-                let nobody = if entry.asked == 0 { "never executed" } else { "SURVIVED" };
+                let uncaught = if entry.asked == 0 { "never executed" } else { "SURVIVED" };
                 [
-                    nobody.into(),
+                    uncaught.into(),
                     format!("{} probes", entry.asked),
                     format!("{:.2}", entry.seconds),
                     String::new(),

@@ -45,7 +45,7 @@ fn until(at: u64) {
 
 /// CPU 0 flushes a page in each round, which interrupts all other CPUs: CPU 1, which runs the same process, and CPUs 2
 /// and 3, which run another.
-fn everybody_is_interrupted(machine: &Machine, system: &Sys) {
+fn interrupt_every_cpu(machine: &Machine, system: &Sys) {
     // The handlers of the others alternately begin before and after CPU 1 has answered.
     system.on_interrupt(|| {
         if machine::cpu() > 1 {
@@ -81,7 +81,7 @@ fn a_handler_is_not_said_to_have_done_what_one_beside_it_did() {
         targets: Targets::All,
         ..IPI
     };
-    let system = play(4, design, everybody_is_interrupted);
+    let system = play(4, design, interrupt_every_cpu);
     let hits = |hit| system.preemption.interrupted.of(hit).0;
     assert_eq!((hits(Hit::Concerned), hits(Hit::Bystander)), (ROUNDS, 2 * ROUNDS));
     let found = |recorder: &shootdown_sim::os::Recorder| recorder.distribution().map_or(0, |found| found.count);
@@ -91,7 +91,7 @@ fn a_handler_is_not_said_to_have_done_what_one_beside_it_did() {
 #[test]
 fn a_timer_does_not_hit_bystanders() {
     let system = play(4, IPI, |machine, system| {
-        everybody_is_interrupted(machine, system);
+        interrupt_every_cpu(machine, system);
         (1..ROUNDS).for_each(|round| machine.raise(3, round * ROUND + ROUND / 4));
     });
     let hits = Hit::ALL.map(|hit| system.preemption.interrupted.of(hit).0);

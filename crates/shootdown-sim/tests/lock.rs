@@ -26,7 +26,7 @@ fn locks(machine: &Machine, cpus: usize, count: usize) -> Vec<Rc<SpinLock>> {
 }
 
 #[test]
-fn sections_of_one_lock_exclude_each_other_and_everybody_has_a_turn() {
+fn sections_of_one_lock_exclude_each_other_and_every_thread_gets_the_lock() {
     const TURNS: u64 = 30;
     for seed in 0..40 {
         let cpus = 2 + seed as usize % 7;

@@ -243,7 +243,7 @@ fn a_child_outlives_its_parent() {
             system.load(&child);
             assert_eq!(frame(system, USER_BASE), shared);
             system.touch(&child, USER_BASE, Access::Write);
-            assert_eq!(frame(system, USER_BASE), shared, "nobody else has it");
+            assert_eq!(frame(system, USER_BASE), shared, "no other space has it");
             system.exit(&child);
             assert_eq!(system.hw.borrow().frame_kind(shared), FrameKind::Free);
         },

@@ -73,7 +73,7 @@ fn shares_of_a_virtual_machine_add_up_to_one() {
 /// Its flushes take microseconds each: with one reclaiming CPU of six that is a visible share. It is more than that
 /// CPU's, because on Arm a fault on an entry that a batch has cleared flushes too, before the new one is stored.
 #[test]
-fn flushes_of_reclaim_are_counted_where_nobody_is_interrupted() {
+fn flushes_of_reclaim_are_counted_where_no_cpu_is_interrupted() {
     let result = run(&spec("reclaim", "ampere-32", "arm-broadcast", &[]), &mut |_| true).unwrap();
     let flushes = result.latencies.iter().find(|latency| latency.name == "flush").unwrap();
     let expected = flushes.count as f64 * flushes.p50_ns / (result.virtual_ns * 6.0);

@@ -160,8 +160,8 @@ fn every_interrupt_that_answers_is_timed_from_its_sending() {
         way < answer.p50_ns && answer.p50_ns < flush.p50_ns && answer.max_ns < flush.max_ns,
         "{way} ns to get there, {answer:?}, {flush:?}"
     );
-    let asked_of_nobody = RunSpec { threads: 1, ..spec };
-    let alone = run(&asked_of_nobody, &mut |_| true).unwrap();
+    let without_targets = RunSpec { threads: 1, ..spec };
+    let alone = run(&without_targets, &mut |_| true).unwrap();
     assert!(
         alone
             .latencies
@@ -205,7 +205,7 @@ fn the_parts_of_every_flush_add_up_to_it() {
 }
 
 #[test]
-fn whoever_is_interrupted_was_asked() {
+fn every_interrupted_cpu_was_a_target() {
     for design in ["ipi", "preemptible"] {
         let (_, events) = trace(&spec(design), &mut |_| true).unwrap();
         for flush in shootdowns(&events) {

@@ -100,7 +100,7 @@ fn work_takes_no_more_than_the_cpus_of_the_host() {
 }
 
 #[test]
-fn whoever_does_not_wait_for_preempted_cpus_is_faster() {
+fn a_requester_that_does_not_wait_for_preempted_cpus_is_faster() {
     let with = |pv_flush: f64| {
         let set = [
             overcommitted(4.0),

@@ -182,7 +182,7 @@ pub enum Event {
         /// Frames in quarantine.
         frames: u32,
     },
-    /// A CPU has answered a request to flush a space, or caught up because it was asked to.
+    /// A CPU has answered a request to flush a space, or caught up on request.
     Answered(Answer),
     /// A CPU caught up with a space, page by page.
     CaughtUpPartly,
@@ -481,7 +481,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     #[inline]
     fn secondary_sync(&self, _ticket: u64) {}
 
-    /// This CPU has left the space with that root, and the kernel's root is loaded: another CPU asked for it while the
+    /// This CPU has left the space with that root, and the kernel's root is loaded: another CPU requested it while the
     /// space was loaded in lazy TLB mode, or the space ends, or the kernel called
     /// [`switch_to_kernel`](crate::Engine::switch_to_kernel) or [`cpu_offline`](crate::Engine::cpu_offline). For
     /// kernels that keep a loaded space of their own. Not called where another space is loaded instead. The space still

@@ -155,7 +155,7 @@ fn a_good_clock_measures_what_operations_take() {
         let costs = engine.calibrate();
         assert!(!kernel.adrift.get(), "it measures the CPU that it is on");
         assert_eq!((costs.broadcast_ns, costs.page_ns, costs.tag_ns), (600, 50, 120));
-        assert_eq!(costs.interrupt_ns, Costs::PRIORS.interrupt_ns, "nobody to interrupt");
+        assert_eq!(costs.interrupt_ns, Costs::PRIORS.interrupt_ns, "no CPU to interrupt");
         assert_eq!(engine.costs(), costs);
     });
 }
@@ -170,7 +170,7 @@ fn a_task_that_migrates_to_its_only_target_does_not_measure_an_interrupt() {
         kernel.cpu.set(0);
         kernel.migrates.set(true);
         let costs = engine.calibrate();
-        assert!(!kernel.interrupted.get(), "nobody but itself was left to interrupt");
+        assert!(!kernel.interrupted.get(), "no other CPU was left to interrupt");
         assert_eq!(costs.interrupt_ns, Costs::PRIORS.interrupt_ns);
         assert_eq!(costs.disturbed_ns, Costs::PRIORS.disturbed_ns);
     });

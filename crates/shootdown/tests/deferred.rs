@@ -77,7 +77,7 @@ fn page() -> Range {
 }
 
 #[test]
-fn frames_wait_until_every_cpu_that_runs_the_space_has_ticked_and_nobody_is_interrupted() {
+fn frames_wait_until_every_cpu_that_runs_the_space_has_ticked_and_no_cpu_is_interrupted() {
     with_two_of_three_running(|kernel, engine, space| {
         let mut waiting = deferred(engine.flush_later(space, page(), 1));
         assert_eq!(kernel.invalidations.get(), 1, "this CPU is flushed at once");

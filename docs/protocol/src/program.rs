@@ -150,7 +150,7 @@ pub fn take<P: Protocol>(protocol: &P, state: &mut StateOf<P>, step: Step) {
             protocol.begin(cpu, program);
             enter(cpu, program);
         }
-        Step::Interrupt(_) => enter(cpu, P::SERVE.expect("whoever can be asked can serve")),
+        Step::Interrupt(_) => enter(cpu, P::SERVE.expect("a program that can be interrupted has a handler")),
         Step::Drain(_, index) => state.memory.drain(number, usize::from(index)),
         Step::Run(_) => {
             let place = cpu.at.expect("it runs a program");

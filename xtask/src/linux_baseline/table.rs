@@ -56,7 +56,7 @@ pub(super) fn text(findings: &Findings) -> String {
         }
     }
     if !findings.counts.is_empty() {
-        text += "\nCPUs in turns, by a count of instructions, which hardly depends on the host\n";
+        text += "\nCPUs in turns, by a count of instructions, which depends little on the host\n";
         let header = [
             "workload",
             "threads",

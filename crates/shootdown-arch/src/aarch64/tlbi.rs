@@ -1,6 +1,6 @@
 //! The register operand of TLBI by address or by tag.
 //!
-//! Layout (Arm ARM, TLBI VAE1IS and its kin): ASID \[63:48\], TTL \[47:44\] (granule, then level), VA\[55:12\] in
+//! Layout (Arm ARM, TLBI VAE1IS and related forms): ASID \[63:48\], TTL \[47:44\] (granule, then level), VA\[55:12\] in
 //! \[43:0\]. TTL needs FEAT_TTL; on a processor without, those bits must be 0. `vmalle1` takes no operand.
 
 use super::asid::Asid;

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn zen_2_never_broadcasts_whatever_it_announces() {
+    fn zen_2_never_broadcasts_even_if_it_announces_it() {
         assert!(must_not_broadcast(Vendor::Amd, ZEN2).is_some());
         assert_eq!(broadcast_limits(Vendor::Amd, ZEN2, 1 << 3, 7), None);
         let milan = broadcast_limits(Vendor::Amd, MILAN, 1 << 3, 7).expect("allowed");

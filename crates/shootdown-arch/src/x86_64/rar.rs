@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_bits_are_zero_whatever_is_asked_for() {
+    fn reserved_bits_are_zero_in_every_payload() {
         for payload in [
             pages(63, PageSize::Size1G),
             Payload::Tag(Pcid::new(0xFFF).expect("12 bits")),

@@ -87,7 +87,7 @@ pub const SHAPES: &[Shape] = &[
         ALWAYS,
     ),
     (
-        "synchronised by somebody else",
+        "synchronised by another CPU",
         of(&[
             &[Store(ENTRY, 0), Publish, Broadcast(TAG), Release(X, 1)],
             &[Sees(X, 1), BroadcastSync, Uses],

@@ -12,14 +12,14 @@ use clap::Args;
     caches speculatively, with the memory model of x86, Arm or RISC-V. Prints the number of states, and the first run \
     that breaks a rule, step by step. `none` is the negative control: it must break one. Exit status 1 when another \
     design does, or `none` does not.",
-    after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, \
-    departed, lazy, kernel, tables, lazy-tables, end, batch, hotplug, off, kernel-range, kernel-hotplug, roll-over, \
-    roll-over-lazy, roll-over-batch, walk, foreign-walk, deferral, deferral-lazy, ticks-stop, ticks-resume; of three: \
-    flush-3, switch-3, cross-3; of four, too large for all but --random: mixed-4, tables-4.\n\n\
+    after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, departed, lazy, kernel, tables, \
+    lazy-tables, end, batch, hotplug, off, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, \
+    walk, foreign-walk, deferral, deferral-lazy, ticks-stop, ticks-resume; of three: flush-3, switch-3, cross-3; \
+    of four, too large for all but --random: mixed-4, tables-4.\n\n\
     Examples:\n  \
     shootdown check                                   races of two CPUs under every design, exhaustively\n  \
     shootdown check switch-3 --designs ipi,adaptive   one of three CPUs\n  \
-    shootdown check --designs ipi --memory arm,riscv  x86's design on processors with weaker memory\n  \
+    shootdown check --designs ipi --memory arm,riscv  an x86 design under weaker memory models\n  \
     shootdown check --three --preemptions 2           all, with at most two preemptions in a run\n  \
     shootdown check --random 10000                    random runs by priorities, of up to four CPUs\n  \
     shootdown check flush --designs none --record bug.txt --details\n  \

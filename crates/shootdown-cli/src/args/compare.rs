@@ -32,7 +32,7 @@ impl std::fmt::Display for Metric {
     shootdown compare tlb_flush2 --threads 36 --lru-drain    kernels without the LRU fix\n  \
     shootdown compare tlb_flush2 --cpus 1024 --threads 1024  the same kind of machine, with more sockets\n  \
     shootdown compare tlb_flush2 --cpus-follow-threads --html growth.html   cost from 1 to 8192 CPUs (an hour)\n  \
-    shootdown compare tlb_flush2 --set costs.invlpg=200      what if one cost were different\n  \
+    shootdown compare tlb_flush2 --set costs.invlpg=200      another value for one cost\n  \
     shootdown compare tlb_shared --designs none              see the oracle's diagnosis\n  \
     shootdown compare latency --designs ipi,preemptible --threads 16 --latencies\n  \
     shootdown compare tlb_flush2 --vm 64:32                  a virtual machine whose CPUs are preempted\n  \

@@ -15,7 +15,7 @@ use super::whole_number;
     `sudo -u` drops them. Under sudo the calling user owns the file.\n\n\
     Examples:\n  \
     sudo shootdown record -o make.parquet -- sudo -u $USER make -j8\n  \
-    sudo shootdown record --system -- make -j8              the whole system meanwhile\n  \
+    sudo shootdown record --system -- make -j8              the whole system while make runs\n  \
     sudo shootdown record --pid 4711 --seconds 10           a running process\n  \
     sudo shootdown record --seconds 60                      the whole system, for a minute\n  \
     sudo shootdown record                                   the whole system, until Ctrl-C"

@@ -143,7 +143,7 @@ pub fn short_count(value: f64) -> String {
     }
 }
 
-/// The median; 0 for nothing.
+/// The median, or 0 if there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_word_that_is_too_long_is_left_whole() {
-        let path = "/a/very/long/path/that/nobody/can/break";
+        let path = "/a/very/long/path/without/a/space/to/break/at";
         assert_eq!(
             fit(&format!("page: {path} here"), at(20)),
             format!("page:\n    {path}\n    here")

@@ -362,6 +362,6 @@ mod tests {
         assert_eq!(default_threads(1, 64), [1, 2, 4, 8, 16, 32, 64]);
         assert_eq!(default_threads(1, 1), [1]);
         assert_eq!(default_threads(3, 16), [3, 6, 12, 15]);
-        assert_eq!(default_threads(4, 2), [4], "too many: told as such");
+        assert_eq!(default_threads(4, 2), [4], "too many: reported as such");
     }
 }

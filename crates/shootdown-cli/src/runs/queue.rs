@@ -152,7 +152,7 @@ mod tests {
     use crate::runs::fake::{self, Fake};
 
     #[test]
-    fn results_come_in_the_order_of_the_specifications_whatever_the_jobs() {
+    fn results_come_in_the_order_of_the_specifications_for_any_number_of_jobs() {
         let specs = fake::plan(&["ipi", "broadcast"], &[1, 4, 16, 2]).specs();
         let one = run_all(&Fake::default(), &specs, 1, &AtomicBool::new(false)).unwrap();
         let many = run_all(&Fake::default(), &specs, 7, &AtomicBool::new(false)).unwrap();

@@ -245,7 +245,7 @@ mod tests {
         let target = Target::new("milan-72", Some(1024), &[]).unwrap();
         assert_eq!(target.machine.topology.cpus(), 1080);
         assert_eq!(target.to_string(), "milan-72 --cpus 1080");
-        assert!(!target.as_measured, "nobody measured that machine");
+        assert!(!target.as_measured, "that machine was not measured");
         assert_eq!(Target::new("milan-72", Some(72), &[]).unwrap().to_string(), "milan-72");
     }
 

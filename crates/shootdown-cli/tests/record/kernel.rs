@@ -39,7 +39,7 @@ impl Kernel {
     pub fn start(lines: String) -> Kernel {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("tracefs");
-        fs::create_dir_all(root.join("instances/somebody-else")).unwrap();
+        fs::create_dir_all(root.join("instances/another-tool")).unwrap();
         fs::create_dir_all(root.join("events")).unwrap();
         for (file, text) in [
             ("tracing_on", "1"),
@@ -123,7 +123,7 @@ fn behave(root: &Path, lines: &str, state: &State) {
         thread::sleep(Duration::from_millis(1));
         for entry in fs::read_dir(root.join("instances")).unwrap().flatten() {
             let instance = entry.path();
-            if entry.file_name() == "somebody-else" {
+            if entry.file_name() == "another-tool" {
                 continue;
             }
             let reads = |file: &str| fs::read_to_string(instance.join(file)).unwrap_or_default();

@@ -21,7 +21,7 @@ fn no_preset_lets_a_frame_or_a_table_be_used_after_it_was_freed() {
             let outcome = run(design, broadcast, false, 1);
             println!("{name:<20} broadcast {broadcast:<5} {} uses", outcome.checked);
             assert_eq!(outcome.violation, None, "{name}, broadcast {broadcast}");
-            assert!(outcome.checked > steps(), "{name}: hardly anything was used");
+            assert!(outcome.checked > steps(), "{name}: too few accesses were checked");
         }
     }
 }

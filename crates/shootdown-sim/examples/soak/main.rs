@@ -96,7 +96,7 @@ impl Sum {
             let mut enough = begun.elapsed() >= order.end || self.checked() >= order.accesses;
             if let Some(what) = outcome.found {
                 let again = format!("cargo xtask soak --seed {} --case {}", order.seed, case.number);
-                let mut found = self.found.lock().expect("nobody panics with it");
+                let mut found = self.found.lock().expect("no thread panics while it holds the lock");
                 found.push(format!("{}\n{what}\nagain: {again}", case.description()));
                 eprintln!("\nfound: {}", found[found.len() - 1]);
                 enough |= found.len() >= 10;
@@ -137,7 +137,7 @@ fn main() -> ExitCode {
         }
         scope.spawn(|| report(&sum, begun));
     });
-    let found = sum.found.lock().expect("nobody panics with it");
+    let found = sum.found.lock().expect("no thread panics while it holds the lock");
     println!("{:<44} {:>9} {:>16}", "random", "runs", "accesses checked");
     for (kind, about) in KINDS.iter().enumerate() {
         let [cases, checked] = [&sum.cases, &sum.checked].map(|of| of[kind].load(Relaxed));

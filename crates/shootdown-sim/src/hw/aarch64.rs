@@ -138,7 +138,7 @@ impl Hw {
                     continue;
                 }
                 self.outstanding.remove(i);
-                if op.spared == Outstanding::NOBODY {
+                if op.spared == Outstanding::NO_CPU {
                     self.apply_everywhere(op);
                 } else {
                     self.apply_but_for(op, now);

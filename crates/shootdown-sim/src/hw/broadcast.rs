@@ -61,7 +61,7 @@ pub(super) struct Outstanding {
 
 impl Outstanding {
     /// No CPU is spared.
-    pub(super) const NOBODY: u32 = u32::MAX;
+    pub(super) const NO_CPU: u32 = u32::MAX;
 }
 
 /// CPUs that may hold entries under a tag.
@@ -107,7 +107,7 @@ impl Hw {
             at: now,
             latest: before.max(now),
             what,
-            spared: Outstanding::NOBODY,
+            spared: Outstanding::NO_CPU,
         });
         self.version += 1;
         if self.has(Defect::BroadcastAtIssue) {
@@ -131,7 +131,7 @@ impl Hw {
     pub fn sync_done(&mut self, cpu: usize) {
         let mut i = 0;
         while let Some(&op) = self.outstanding.get(i) {
-            if op.issuer == cpu as u32 || self.has(Defect::SyncOfAnybody) {
+            if op.issuer == cpu as u32 || self.has(Defect::SyncOfAnyCpu) {
                 self.outstanding.remove(i);
                 self.apply_everywhere(op);
                 self.complete_withdrawn(op);
@@ -141,7 +141,7 @@ impl Hw {
         }
     }
 
-    /// The microcode of `cpu` carries out a remote action. It completes there at once, whatever the CPU's state.
+    /// The microcode of `cpu` carries out a remote action. It completes there at once, in any state of the CPU.
     pub fn remote_action(&mut self, cpu: usize, what: Broadcast) {
         let seq = self.tick();
         let op = Outstanding {
@@ -150,7 +150,7 @@ impl Hw {
             at: 0,
             latest: 0,
             what,
-            spared: Outstanding::NOBODY,
+            spared: Outstanding::NO_CPU,
         };
         self.apply_on(op, cpu);
     }

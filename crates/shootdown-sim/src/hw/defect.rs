@@ -26,7 +26,7 @@ pub enum Defect {
     /// A broadcast takes effect nowhere before its synchronisation.
     BroadcastOnlyAtSync,
     /// TLBSYNC completes the broadcasts of other CPUs.
-    SyncOfAnybody,
+    SyncOfAnyCpu,
     /// TLBSYNC reaches no CPU that has another tag loaded.
     SyncForgetsAway,
     /// TLBSYNC leaves entries filled from withdrawn tables after the issue.
@@ -63,7 +63,7 @@ impl Defect {
         Defect::LoadFlushes,
         Defect::BroadcastAtIssue,
         Defect::BroadcastOnlyAtSync,
-        Defect::SyncOfAnybody,
+        Defect::SyncOfAnyCpu,
         Defect::SyncForgetsAway,
         Defect::SyncByIssueOnly,
         Defect::AwayStaysStale,

@@ -62,7 +62,7 @@ impl<const W: usize> System<W> {
         }
         stay();
         machine::synchronise();
-        // Full barrier. Pairs with the one before `ask`: either the request is seen here, or the guest sees the CPU
+        // Full barrier. Pairs with the one before `request_flush`: either the request is seen here, or the guest sees the CPU
         // running.
         let asked = word.is_some_and(|word| word.swap_full(0) & FLUSH != 0);
         machine::synchronise();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reads_far_ahead() {
+    fn no_cpu_reads_far_ahead() {
         let mut feed = feed((0..1000).map(|k| (k * 100_000, 0)).collect());
         let Next::Nothing { until_ns } = feed.next(1, 0) else {
             panic!("CPU 1 has nothing to do")

@@ -129,7 +129,7 @@ fn pin<const W: usize>(thread: &Thread<W>) {
         let pinned = system.system_call(process, system.costs.syscall, || {
             system.pin(process, references, base, PAGES, pages_per_walk, page_cost)
         });
-        assert_eq!(pinned, PAGES, "nobody takes the pages away");
+        assert_eq!(pinned, PAGES, "the pages stay mapped");
         system.unpin(references, base, PAGES);
         thread.count(1);
         if machine::now() >= next_tick {

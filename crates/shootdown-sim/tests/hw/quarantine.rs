@@ -36,7 +36,7 @@ fn c1_what_is_still_cached_when_a_quarantine_ends_is_found() {
 }
 
 #[test]
-fn c1_a_range_in_quarantine_is_not_mapped_although_nobody_has_it_cached() {
+fn c1_a_range_in_quarantine_is_not_mapped_although_no_cpu_has_it_cached() {
     let (mut b, _, _) = quarantined();
     b.page(1, VA, TAG);
     let other = b.hw.alloc_data();
@@ -47,7 +47,7 @@ fn c1_a_range_in_quarantine_is_not_mapped_although_nobody_has_it_cached() {
 }
 
 #[test]
-fn c2_a_frame_in_quarantine_is_not_freed_although_nobody_has_it_cached() {
+fn c2_a_frame_in_quarantine_is_not_freed_although_no_cpu_has_it_cached() {
     let (mut b, frame, _) = quarantined();
     b.page(1, VA, TAG);
     b.hw.free_data(frame, 0, b.now);

@@ -204,7 +204,7 @@ fn writing_the_root_flushes_nothing() {
     b.map(VA, f);
     b.read(0, VA).expect("mapped");
     b.load(0, 2, TAG, true);
-    assert!(b.read(0, VA).is_err(), "the oracle takes what is somebody else's away");
+    assert!(b.read(0, VA).is_err(), "the oracle removes what belongs to another tag");
     assert!(b.rules().contains(&Rule::C4), "regression 18: {:?}", b.rules());
 
     let mut b = Bed::new(riscv(false, 1));

@@ -153,7 +153,7 @@ fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded(
 /// had already served it, and another requester had taken the slot: that one's request was taken back, and its wait
 /// never ended.
 #[test]
-fn a_request_that_is_taken_back_is_not_somebody_elses() {
+fn a_request_that_is_taken_back_is_the_requesters_own() {
     let design = Policy {
         targets: Targets::All,
         ..IPI

@@ -36,7 +36,7 @@ fn a_cpu_does_not_spin_masked_for_a_lock_whose_holder_waits_for_it() {
         };
         never_broken(&scene, script(false));
         let hangs = |seed: &u64| play(&scene, *seed, None, &script(true)).shows(Symptom::Hangs);
-        assert!((0..scene.tries).any(|seed| hangs(&seed)), "nobody waited for ever");
+        assert!((0..scene.tries).any(|seed| hangs(&seed)), "no CPU waited for ever");
     }
 }
 
@@ -100,14 +100,14 @@ fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
     let by_firmware = scene(Policy::ARM_BROADCAST);
     contract(
         &by_firmware,
-        Bug::FirmwareServesNobody,
+        Bug::FirmwareServesNoRequest,
         Symptom::Spins,
         fence_each_other,
     );
     // The kernel's own IPIs, in place of firmware calls, avoid it.
     let by_interrupts = scene(Policy::ARM_IPI);
     for seed in 0..by_interrupts.tries {
-        let fault = Some(Bug::FirmwareServesNobody);
+        let fault = Some(Bug::FirmwareServesNoRequest);
         play(&by_interrupts, seed, fault, &fence_each_other).assert_clean(seed);
     }
 }

@@ -116,7 +116,7 @@ fn a_request_is_not_seen_before_its_arguments() {
 
 /// 24, Twizzler: after a bound the waiter gave up and freed the page anyway.
 #[test]
-fn a_wait_does_not_end_before_everybody_has_answered() {
+fn a_wait_does_not_end_before_every_target_has_answered() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         for rule in [Rule::C1, Rule::C2] {

@@ -43,7 +43,7 @@ fn unmap_under_a_device(stage: &Stage) {
 
 /// For every kind of flush, the device is flushed, and waited for before frames and tables are freed.
 #[test]
-fn a_device_uses_nothing_that_was_flushed_whatever_the_way() {
+fn a_device_uses_nothing_that_was_flushed_by_any_method() {
     let rolled = |reach| Policy {
         tags: Tags::System,
         reach,

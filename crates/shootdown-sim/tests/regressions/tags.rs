@@ -37,7 +37,7 @@ fn exhausted_tags_are_not_handed_out_twice() {
                     }
                 });
                 if cpu == 0 {
-                    assert!(system.engine.kernel().counts().promoted > 0, "somebody was promoted");
+                    assert!(system.engine.kernel().counts().promoted > 0, "a space was promoted");
                 }
             });
         }

@@ -78,7 +78,7 @@ fn what_the_kernel_did_is_withheld_and_counted() {
     assert_eq!(
         steps,
         [
-            // CPU 1's task is known from its first line, whatever event that is.
+            // CPU 1's task is known from its first line, which may be any event.
             "10 1 runs 8 of space 1, inferred",
             "10 0 runs 7 of space 1, inferred",
             "10 0 flushes 4 of space 1",

@@ -1,7 +1,7 @@
 //! The axes of a policy. Each states where it is read.
 //!
 //! Settings that exist only to represent a published kernel need the feature `published`; those that measure costs need
-//! `adaptive`. Code that depends on such a setting asks the predicates at the end of this file. Without the feature
+//! `adaptive`. Code that depends on such a setting uses the predicates at the end of this file. Without the feature
 //! their answer is a constant.
 
 /// How address spaces get hardware tags. Read in `cpu/switch.rs`, `flush` and `tags/promotion.rs`.
@@ -110,12 +110,12 @@ pub enum Departure {
     },
     /// At the switch if no other CPU is in the set, because that costs next to nothing; otherwise when a request finds
     /// it gone. So a CPU that moves between spaces shared with other CPUs writes no shared line. Requests skip CPUs
-    /// that have left. Once scanning them has cost as much as asking them to leave the set, a request asks them. So a
+    /// that have left. Once scanning them has cost as much as a request to leave the set, they get such a request. So a
     /// space that has moved to other CPUs soon drops the old ones. Requests that free page-table pages skip them too:
     /// such a CPU catches up before it uses any of its entries. Takes effect with [`Requests::PerRequest`] and
     /// [`Requests::Log`] and per-CPU tags; otherwise as [`AtSwitch`](Departure::AtSwitch).
     WhenShared {
-        /// Number of fruitless scans of a CPU that cost about as much as asking it once.
+        /// Number of fruitless scans of a CPU that cost about as much as one request to it.
         looks: u32,
     },
 }
@@ -204,7 +204,7 @@ pub enum Walkers {
     /// The same with one atomic exchange in place of store and barrier.
     #[cfg(feature = "published")]
     PreciseExchange,
-    /// A walk registers its CPU once. The CPU stays registered until a freeing CPU asks it to leave.
+    /// A walk registers its CPU once. The CPU stays registered until a freeing CPU removes it.
     Sticky,
     /// Page-table pages go to a reclaimer that frees them after a grace period.
     GracePeriod,

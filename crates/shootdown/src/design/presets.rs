@@ -225,12 +225,12 @@ impl Design {
         (
             "walk-sticky",
             Policy::WALK_STICKY.on(Machine::PCID),
-            "as ipi; a walker registers once and stays registered until somebody frees",
+            "as ipi; a walker registers once and stays registered until a table is freed",
         ),
         (
             "walk-grace",
             Policy::WALK_GRACE.on(Machine::PCID),
-            "as ipi; table pages wait for a grace period, nobody is interrupted for walks",
+            "as ipi; page-table pages wait for a grace period, walks cause no interrupt",
         ),
         (
             "arm-broadcast",
@@ -272,7 +272,7 @@ impl Design {
         (
             "deferred",
             Policy::DEFERRED.on(Machine::PCID),
-            "as ipi, but unmaps interrupt nobody: RELAXED, frames and ranges wait until all CPUs flushed at ticks",
+            "as ipi, but unmaps interrupt no CPU: RELAXED, frames and ranges wait until all CPUs flushed at ticks",
         ),
         (
             "none",

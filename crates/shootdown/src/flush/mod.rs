@@ -48,7 +48,7 @@
 //!     write entries                       take the post, or the ready bits   (full barrier)
 //!     generation += 1   (full barrier)    read generation and log; invalidate
 //!     post or queue     (full barrier)    acknowledge   (release or full barrier)
-//!     wait              (acquire)       ─ whatever was published before the post is invalidated
+//!     wait              (acquire)       ─ everything published before the post is invalidated
 //!
 //!   requester, flush_kernel             CPU that comes online, cpu/hotplug.rs come_online
 //!     write entries                       publish "on"
@@ -87,7 +87,7 @@ pub(crate) struct Flush<'s, F: Facade, const W: usize> {
     pub(crate) space: &'s Space<F, W>,
     pub(crate) range: Range,
     pub(crate) generation: u64,
-    /// What secondary TLBs were told and must have carried out; 0 for nothing.
+    /// The ticket of the last command to secondary TLBs, which must be complete before the proof; 0 if there is none.
     pub(crate) secondary: u64,
     /// Whether the same request interrupts lockless walkers, if it uses interrupts.
     pub(crate) walkers: bool,
@@ -297,14 +297,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.policy().requests == Requests::Log && !alone {
             space.log.append(generation, &range);
         }
-        // A post cannot name the space whose set a CPU is to leave, so only a caller that waits here can ask for that.
+        // A post cannot name the space whose set a CPU is to leave, so only a caller that waits here can request that.
         let tells = token.at_once || self.policy().requests != Requests::Log;
         let (mut targets, departing) = if alone {
             (CpuMask::EMPTY, false)
         } else {
             self.targets_and_departed(space, range.tables(), me, tells)
         };
-        // A target that gets a descriptor anyway may be asked to leave: it may have left the space before it answers.
+        // The descriptor may also tell a target to leave: it may have left the space before it answers.
         if departing || self.departs_on_request() && self.policy().requests == Requests::PerRequest {
             token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
         }

@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(
             log.entry(5).key.load(Ordering::Relaxed),
             LATER | BUSY,
-            "it belongs to somebody"
+            "another writer has it"
         );
     }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reads_what_is_being_replaced() {
+    fn an_entry_that_is_being_replaced_is_not_read() {
         for operations in 0..3 {
             let log = leaked();
             log.append(5, &Range::page(0x1000));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reads_what_is_half_written() {
+    fn a_half_written_entry_is_not_read() {
         for operations in 1..4 {
             let log = leaked();
             interleave::after(operations, move || {

@@ -65,7 +65,7 @@ pub struct Space<F: Facade, const W: usize> {
     pub(crate) streak: F::U64,
     /// When a request next looks for CPUs that have left, ns; 0 before the first time.
     pub(crate) next_trim: F::U64,
-    /// Number of times that requests scanned a CPU that had left, since such CPUs were last asked to leave the set.
+    /// Number of times that requests scanned a CPU that had left, since such CPUs last got a request to leave the set.
     pub(crate) stale_scans: F::U64,
     /// On how many CPUs it is active, and which share of them were targets of requests on per-CPU tags
     /// ([`Share`](crate::adaptive::tag_costs::Share)). Written at samples, like the next field.

@@ -173,7 +173,7 @@ mod tests {
         });
         assert!(reclaimed);
         assert_eq!(take_all(pool), [5, 69], "the flush does not count for 7");
-        assert!(pool.reclaim(|| {}), "somebody else may, now");
+        assert!(pool.reclaim(|| {}), "another CPU may reclaim now");
         assert_eq!(take_all(pool), [7]);
         assert_eq!(all.len(), usize::from(END - FIRST));
     }

@@ -138,7 +138,7 @@ unsafe impl<const W: usize> Kernel<W> for World {
         PINS.set(PINS.get() - 1);
     }
     fn now_ns(&self) -> u64 {
-        CLOCK.with_borrow_mut(|clock| clock.pop().expect("nobody looks at the clock more often"))
+        CLOCK.with_borrow_mut(|clock| clock.pop().expect("the clock is read no more often"))
     }
     fn stuck(&self, report: crate::hooks::Stuck) {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Stuck(report.target)));

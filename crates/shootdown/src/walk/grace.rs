@@ -5,7 +5,6 @@
 //! delays every period that began since: other CPUs cannot tell that it is in no walk. If there are such CPUs, or
 //! memory runs short, [`Engine::retire_tables`] interrupts every CPU, which ends all periods. A kernel with its own RCU
 //! needs none of this: it flushes with tables and passes the pages to its RCU, of which its walks are readers.
-//! readers its walks are.
 
 use super::retire::TablesFree;
 use crate::cpu::state::PerCpu;

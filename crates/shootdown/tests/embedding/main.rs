@@ -64,7 +64,7 @@ unsafe impl Kernel<1> for &Recorder {
         self.masked.set(saved != 0);
     }
     fn send_ipi(&self, targets: &CpuMask<1>) {
-        assert!(!targets.contains(self.cpu.get()), "nobody interrupts itself");
+        assert!(!targets.contains(self.cpu.get()), "no CPU interrupts itself");
         self.ipis.set(self.ipis.get() + targets.len());
     }
     fn invalidate(&self, what: Local) {

@@ -96,7 +96,7 @@ fn a_cpu_that_comes_online_twice_does_not_hide_what_it_has_loaded() {
     panics_in_debug_builds(|| engine.cpu_online());
     kernel.cpu.set(0);
     let _token = engine.dispatch(&space, Range::page(0x1000));
-    assert_eq!(kernel.ipis.get(), 1, "CPU 1 is told");
+    assert_eq!(kernel.ipis.get(), 1, "CPU 1 is interrupted");
 }
 
 #[test]

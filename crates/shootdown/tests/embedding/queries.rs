@@ -110,14 +110,14 @@ fn in_the_kernel_a_cpu_is_spared_where_that_is_worth_anything() {
     let (kernel, engine) = leaked(2, Policy::ADAPTIVE, false);
     let (one, other) = (space(engine, 1), space(engine, 2));
     run(kernel, engine, 0, one);
-    assert!(!engine.enter_kernel(one), "nobody else runs it");
+    assert!(!engine.enter_kernel(one), "no other CPU runs it");
     run(kernel, engine, 1, one);
     assert!(!engine.enter_kernel(other), "it is not loaded");
     assert!(engine.enter_kernel(one));
     assert!(!engine.enter_kernel(one), "it is there already");
     kernel.cpu.set(1);
     let done = engine.dispatch(one, Range::page(0x1000));
-    assert!(done.needs_no_wait(), "nobody needs to be interrupted");
+    assert!(done.needs_no_wait(), "no CPU needs to be interrupted");
     assert_eq!(kernel.ipis.get(), 0);
     let _done = done.wait();
     let before = kernel.local.borrow().len();
@@ -168,7 +168,7 @@ fn a_cpu_is_no_longer_spared_in_the_kernel_after_many_unused_sections_until_it_i
 }
 
 #[test]
-fn a_design_that_does_not_say_so_spares_nobody_in_the_kernel() {
+fn only_in_user_targets_spare_cpus_in_the_kernel() {
     let (kernel, engine) = leaked(2, Policy::IPI, false);
     let one = space(engine, 1);
     run(kernel, engine, 1, one);
@@ -177,7 +177,7 @@ fn a_design_that_does_not_say_so_spares_nobody_in_the_kernel() {
 }
 
 #[test]
-fn under_a_system_wide_tag_nobody_is_interrupted_and_so_nobody_is_spared() {
+fn under_a_system_wide_tag_no_cpu_is_interrupted_and_so_none_is_spared() {
     let design = Policy {
         targets: shootdown::Targets::InUser,
         ..Policy::ARM_BROADCAST

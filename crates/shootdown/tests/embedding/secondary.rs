@@ -72,7 +72,7 @@ fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
 
 /// The hook that waits checks that waiting is allowed.
 #[test]
-fn an_unmap_that_interrupts_nobody_waits_for_devices_with_migration_allowed() {
+fn an_unmap_that_interrupts_no_cpu_waits_for_devices_with_migration_allowed() {
     let design = Policy::DEFERRED;
     let mut machine = Memory::new(2, design);
     let kernel = Recorder::default();

@@ -78,7 +78,7 @@ fn tags_are_not_reclaimed_by_a_task_that_may_migrate_before_the_broadcast_is_syn
 }
 
 #[test]
-fn a_space_that_is_retired_twice_does_not_give_back_a_tag_that_is_somebody_elses() {
+fn a_space_that_is_retired_twice_does_not_give_back_the_tag_of_another_space() {
     let kernel = Recorder {
         limits: LIMITS,
         ..Recorder::default()

@@ -126,7 +126,7 @@ fn no_table_goes_while_it_is_walked() {
 }
 
 #[test]
-fn deferred_unmaps_end_when_everybody_has_flushed() {
+fn deferred_unmaps_end_when_every_cpu_has_flushed() {
     let designs = designs(|design| design.policy.free == Free::Deferred);
     play(designs, 2, 60, |play| {
         let random = &play.random;

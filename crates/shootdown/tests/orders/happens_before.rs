@@ -40,7 +40,7 @@ fn freed_after(engine: &Strictly, space: &StrictSpace, then: impl Fn(usize), fre
 }
 
 #[test]
-fn frames_are_freed_after_their_last_use_and_come_back_to_nobody() {
+fn frames_are_freed_after_their_last_use_and_no_cpu_uses_them_again() {
     for (name, design) in crate::designs().chain(crate::variants::variants()) {
         for broadcasts in Broadcasts::ALL.into_iter().filter(|all| all.fits(&design)) {
             println!("{name}, split {}, broadcasts {broadcasts:?}", design.machine.split);

@@ -90,14 +90,14 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             .on(few),
         ),
         (
-            "hybrid, interrupts besides",
+            "hybrid, also by interrupts",
             hybrid.on(Machine {
                 errata: errata(true, false),
                 ..few
             }),
         ),
         (
-            "hybrid on stack, interrupts besides",
+            "hybrid on stack, also by interrupts",
             Policy {
                 requests: Requests::PerRequest,
                 ..hybrid
@@ -177,7 +177,7 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             .on(few),
         ),
         (
-            "tags of the system, whoever is active, by interrupts",
+            "tags of the system, active CPUs, by interrupts",
             Policy {
                 reach: Reach::Ipi,
                 targets: shootdown::Targets::Active,
@@ -186,7 +186,7 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             .on(Machine { tag_limit: 5, ..few }),
         ),
         (
-            "tags of the system, whoever is active",
+            "tags of the system, active CPUs",
             Policy {
                 targets: shootdown::Targets::Active,
                 reach: Reach::LocalFirst,
@@ -234,7 +234,7 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             .on(few),
         ),
         (
-            "log, interrupts besides, answered early",
+            "log, also by interrupts, answered early",
             Policy {
                 ack: Ack::Early,
                 ..hybrid
@@ -261,7 +261,7 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             .on(Machine::PCID),
         ),
         (
-            "asks at once whoever has left a shared space",
+            "requests at once to leave a shared space",
             Policy {
                 departure: Departure::WhenShared { looks: 1 },
                 ..Policy::IPI
@@ -277,7 +277,7 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             .on(Machine::PCID),
         ),
         (
-            "two slots, everybody",
+            "two slots, all CPUs",
             Policy {
                 slots: 2,
                 targets: shootdown::Targets::All,

@@ -26,7 +26,7 @@ pub enum Did {
     Ball,
     Bsync,
     /// Notifications of a device, and waits for it.
-    Told,
+    Notify,
     Await,
     Promote,
     Demote,
@@ -39,7 +39,7 @@ pub enum Did {
 const ALL: [Did; 19] = {
     use Did::*;
     [
-        Ipi, Page, Tag, Kpage, All, Sync, Load, Fload, Bpage, Btag, Ball, Bsync, Told, Await, Promote, Demote, Roll,
+        Ipi, Page, Tag, Kpage, All, Sync, Load, Fload, Bpage, Btag, Ball, Bsync, Notify, Await, Promote, Demote, Roll,
         Read, Write,
     ]
 };

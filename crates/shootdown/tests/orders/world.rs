@@ -22,10 +22,10 @@ type Free = Box<dyn FnOnce()>;
 
 std::thread_local! {
     static KEPT: RefCell<Vec<Free>> = const { RefCell::new(Vec::new()) };
-    /// The CPU whose turn it is.
+    /// The CPU that is running.
     static HERE: Cell<usize> = const { Cell::new(0) };
     /// For each CPU, what has not been ordered yet.
-    static OWED: RefCell<[Owed; CPUS]> = const { RefCell::new([Owed::NOTHING; CPUS]) };
+    static UNORDERED: RefCell<[Unordered; CPUS]> = const { RefCell::new([Unordered::NOTHING; CPUS]) };
     /// Interrupts sent and not taken yet.
     static PENDING: Cell<u64> = const { Cell::new(0) };
     /// The clock of the last CPU that interrupted each CPU, or had the hypervisor flush it.
@@ -83,7 +83,7 @@ pub fn is_masked(cpu: usize) -> bool {
     MASKED.with_borrow(|masked| masked[cpu])
 }
 
-/// The CPU whose turn it is.
+/// The CPU that is running.
 pub fn here() -> usize {
     HERE.get()
 }
@@ -111,7 +111,7 @@ fn all_tags() -> impl Iterator<Item = Tag> {
 
 /// What a CPU has written that no barrier has ordered since.
 #[derive(Clone, Copy)]
-struct Owed {
+struct Unordered {
     /// Words, before a root load.
     root_load: bool,
     /// Words, before an interrupt.
@@ -122,8 +122,8 @@ struct Owed {
     tables_full: bool,
 }
 
-impl Owed {
-    const NOTHING: Owed = Owed {
+impl Unordered {
+    const NOTHING: Unordered = Unordered {
         root_load: false,
         ipi: false,
         tables: false,
@@ -131,21 +131,21 @@ impl Owed {
     };
 }
 
-fn owed<T>(look: impl FnOnce(&mut Owed) -> T) -> T {
-    OWED.with_borrow_mut(|owed| look(&mut owed[HERE.get()]))
+fn unordered<T>(look: impl FnOnce(&mut Unordered) -> T) -> T {
+    UNORDERED.with_borrow_mut(|unordered| look(&mut unordered[HERE.get()]))
 }
 
 pub fn wrote() {
-    owed(|owed| (owed.root_load, owed.ipi) = (true, true));
+    unordered(|unordered| (unordered.root_load, unordered.ipi) = (true, true));
 }
 
 pub fn full() {
-    owed(|owed| owed.tables_full = false);
+    unordered(|unordered| unordered.tables_full = false);
 }
 
 fn tables_are_published(before: &str) {
     assert!(
-        !owed(|owed| owed.tables || owed.tables_full),
+        !unordered(|unordered| unordered.tables || unordered.tables_full),
         "table writes were not published before {before}"
     );
 }
@@ -166,17 +166,19 @@ unsafe impl Facade for Strict {
         clocks::fence();
     }
     fn publish_tables() {
-        owed(|owed| (owed.tables, owed.tables_full) = (false, false));
+        unordered(|unordered| (unordered.tables, unordered.tables_full) = (false, false));
     }
     fn publish_tables_before_full() {
-        owed(|owed| (owed.tables, owed.tables_full) = (false, owed.tables || owed.tables_full));
+        unordered(|unordered| {
+            (unordered.tables, unordered.tables_full) = (false, unordered.tables || unordered.tables_full)
+        });
     }
     fn after_ipi() {}
     fn before_ipi() {
-        owed(|owed| owed.ipi = false);
+        unordered(|unordered| unordered.ipi = false);
     }
     fn before_root_load() {
-        owed(|owed| owed.root_load = false);
+        unordered(|unordered| unordered.root_load = false);
     }
     fn wait_until(mut condition: impl FnMut() -> bool) {
         for round in 0..100 {
@@ -209,16 +211,18 @@ pub fn deliver() {
             MASKED.with_borrow_mut(|masked| masked[cpu] = true);
             clocks::is_interrupted(&ASKED.with_borrow(|asked| asked[cpu]));
             // Writes of this CPU that are not published yet are not what its handler invalidates.
-            let unpublished = owed(|owed| {
-                let handlers = Owed {
+            let unpublished = unordered(|unordered| {
+                let handlers = Unordered {
                     tables: false,
                     tables_full: false,
-                    ..*owed
+                    ..*unordered
                 };
-                std::mem::replace(owed, handlers)
+                std::mem::replace(unordered, handlers)
             });
             HANDLER.with_borrow(|handler| handler.as_ref().expect("set with the engine")());
-            owed(|owed| (owed.tables, owed.tables_full) = (unpublished.tables, unpublished.tables_full));
+            unordered(|unordered| {
+                (unordered.tables, unordered.tables_full) = (unpublished.tables, unpublished.tables_full)
+            });
             MASKED.with_borrow_mut(|masked| masked[cpu] = false);
         });
     }
@@ -243,7 +247,7 @@ pub fn engine(design: impl Into<Design>, broadcasts: impl Into<Broadcasts>) -> &
     KEPT.take().into_iter().rev().for_each(|free| free());
     clocks::reset();
     caches::reset(&design);
-    OWED.set([Owed::NOTHING; CPUS]);
+    UNORDERED.set([Unordered::NOTHING; CPUS]);
     MASKED.set([false; CPUS]);
     PENDING.set(0);
     BUSY.set(0);
@@ -281,12 +285,12 @@ pub fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
 
 /// This CPU writes entries that only a device may still read, until it is notified.
 pub fn takes_tables_apart() {
-    owed(|owed| owed.tables_full = true);
+    unordered(|unordered| unordered.tables_full = true);
 }
 
 /// This CPU writes page-table entries.
 pub fn write_tables() {
-    owed(|owed| (owed.tables, owed.tables_full) = (true, true));
+    unordered(|unordered| (unordered.tables, unordered.tables_full) = (true, true));
 }
 
 /// Withdraws a page and flushes it.

@@ -133,7 +133,7 @@ fn an_epoch_is_over_when_every_cpu_has_ticked_in_it_and_only_then_does_the_next_
     let tick = |cpu| world.on(cpu, || engine.tick());
     let later = || match engine.flush_later(one, Range::page(0x1000), 1) {
         Unmapped::Later(deferral) => deferral,
-        Unmapped::Now(_) => panic!("it interrupts nobody"),
+        Unmapped::Now(_) => panic!("it interrupts no CPU"),
     };
     let first = later();
     // Every CPU has passed the previous epoch: the one that `first` waits for begins.
@@ -202,7 +202,7 @@ fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() 
     let other = space(engine, 2);
     run(world, engine, 2..3, other);
     let Unmapped::Later(waiting) = later() else {
-        panic!("nobody without ticks runs it")
+        panic!("no CPU without ticks runs it")
     };
     for _ in 0..2 {
         (0..2).for_each(tick);
@@ -218,7 +218,7 @@ fn a_cpu_that_had_ticks_all_the_time_has_not_flushed_when_it_is_given_some() {
     let one = space(engine, 1);
     run(world, engine, 0..2, one);
     let Unmapped::Later(waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
-        panic!("it interrupts nobody")
+        panic!("it interrupts no CPU")
     };
     let _begins_the_next = engine.deferrals_over();
     world.on(1, || engine.tick_resumes());
@@ -236,7 +236,7 @@ fn a_cpu_that_comes_online_has_ticks() {
     world.on(1, || engine.cpu_online());
     run(world, engine, 0..2, one);
     let Unmapped::Later(mut waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
-        panic!("everybody has ticks")
+        panic!("every CPU has ticks")
     };
     for _ in 0..3 {
         engine.tick();
@@ -253,7 +253,7 @@ fn an_interrupt_and_a_switch_serve_a_deferral_as_a_tick_does() {
         let (one, other) = (space(engine, 1), space(engine, 2));
         run(world, engine, 0..2, one);
         let Unmapped::Later(waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
-            panic!("everybody has ticks")
+            panic!("every CPU has ticks")
         };
         let _begins_the_next = engine.deferrals_over();
         match switches {

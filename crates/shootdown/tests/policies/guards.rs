@@ -65,7 +65,7 @@ fn a_sticky_walker_of_another_space_is_left_alone() {
 }
 
 #[test]
-fn a_published_walk_that_is_over_disturbs_nobody() {
+fn a_published_walk_that_is_over_causes_no_interrupt() {
     for walkers in [Walkers::Precise, Walkers::PreciseExchange, Walkers::GracePeriod] {
         let (world, engine, space) = world(walkers, Policy::IPI);
         world.on(3, || drop(engine.walk(&space)));
@@ -177,7 +177,7 @@ fn walks_from_nmi_context_on_two_cpus_are_both_found() {
 fn a_grace_period_ends_when_every_cpu_was_seen_outside_a_walk() {
     let (world, engine, space) = world(Walkers::GracePeriod, Policy::IPI);
     let Retired::Later(first) = engine.flush_tables_later(&space, tables()) else {
-        panic!("nobody is interrupted");
+        panic!("no CPU is interrupted");
     };
     let over = |grace| engine.graces_over().proof(grace).is_some();
     assert!(!over(first));
@@ -185,7 +185,7 @@ fn a_grace_period_ends_when_every_cpu_was_seen_outside_a_walk() {
     world.on(2, || engine.cpu_offline());
     assert!(!over(first), "CPU 3 has said nothing");
     let Retired::Later(second) = engine.flush_tables_later(&space, tables()) else {
-        panic!("nobody is interrupted");
+        panic!("no CPU is interrupted");
     };
     world.on(3, || engine.quiescent());
     assert!(over(first));
@@ -272,7 +272,7 @@ fn the_end_of_a_deferral_is_no_proof_for_table_pages() {
     };
     super::run(world, engine, 0..1, one);
     let Unmapped::Now(alone) = engine.flush_later(one, tables(), 1) else {
-        panic!("nobody else has it");
+        panic!("no other space has it");
     };
     refuses(alone);
     super::run(world, engine, 0..2, one);
@@ -306,7 +306,7 @@ fn a_cpu_in_a_walk_cannot_free_tables() {
 }
 
 #[test]
-fn a_kernel_without_walks_interrupts_nobody_and_cannot_walk() {
+fn a_kernel_without_walks_interrupts_no_cpu_and_cannot_walk() {
     let (world, engine, space) = world(Walkers::None, Policy::IPI);
     let _free = engine.flush_tables(&space, tables());
     assert_eq!(world.interrupted(), []);

@@ -128,7 +128,7 @@ fn a_sample_that_finds_the_space_on_more_cpus_begins_the_count_anew() {
 }
 
 #[test]
-fn while_tags_are_short_a_space_that_hardly_needs_its_tag_gives_it_up_at_once() {
+fn while_tags_are_short_a_space_that_gains_little_from_its_tag_gives_it_up_at_once() {
     let design = PROMOTED_AT_4.on(Machine {
         tag_limit: 1 + PROMOTED_AT_4.slots as u32 + 1,
         ..Machine::PCID
@@ -139,7 +139,11 @@ fn while_tags_are_short_a_space_that_hardly_needs_its_tag_gives_it_up_at_once() 
         run(world, engine, 0..8, one);
         (0..3).for_each(|_| flush(engine, one));
         assert!(one.system_tag().is_some());
-        assert_eq!(flushes_until_demotion(world, engine, one), None, "nobody else wants it");
+        assert_eq!(
+            flushes_until_demotion(world, engine, one),
+            None,
+            "no other space wants it"
+        );
         let (other, third) = (space(engine, 2), space(engine, 3));
         run(world, engine, 8..12, other);
         // Then CPU 8 considers promotion.

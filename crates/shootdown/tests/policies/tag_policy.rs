@@ -308,7 +308,7 @@ fn worth_goes_by_cost_where_reach_does() {
 }
 
 #[test]
-fn a_space_on_fewer_cpus_than_the_design_says_gets_no_tag_whatever_it_costs() {
+fn a_space_on_fewer_cpus_than_the_design_says_gets_no_tag_at_any_cost() {
     let design = Policy {
         tags: Tags::HybridByCost { promote_at: 4 },
         ..BY_COST
@@ -351,7 +351,7 @@ fn what_an_interrupt_takes_from_its_target_is_half_of_the_shortest_round_trip() 
 }
 
 #[test]
-fn a_broadcast_that_interrupts_everybody_is_weighed_with_what_it_takes_from_those_that_are_on() {
+fn a_broadcast_that_interrupts_all_cpus_is_weighed_with_what_it_takes_from_those_online() {
     // One interrupt costs the machine 1500 ns, each further CPU another 500.
     for (by_interrupts, on, from) in [(false, 8, 1), (true, 8, u64::MAX), (true, 2, 2)] {
         let (world, engine) = world(BY_COST, 8);

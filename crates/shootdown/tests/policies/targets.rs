@@ -120,7 +120,7 @@ fn promote(world: &'static World, engine: &'static super::Sys, one: &'static sup
 }
 
 #[test]
-fn a_target_moves_to_the_tag_of_a_promoted_space_whatever_its_slot_has_seen() {
+fn a_target_moves_to_the_tag_of_a_promoted_space_from_any_generation() {
     for requests in [Requests::PerRequest, Requests::Log] {
         let (world, engine) = world(Policy { requests, ..HYBRID }, 3);
         let one = space(engine, 1);

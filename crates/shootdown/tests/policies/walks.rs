@@ -105,7 +105,7 @@ fn going_over_to_published_walks_forgets_every_registration() {
         assert_eq!(
             world.interrupted(),
             [0; 0],
-            "nobody is registered, told from CPU {free_from}"
+            "no CPU is registered, notified from CPU {free_from}"
         );
     }
     // A published walk in progress is found, also of CPUs that were registered.
@@ -127,7 +127,7 @@ fn a_tick_says_that_a_cpu_is_in_no_walk() {
     let (world, engine) = world(design, 3);
     let one = space(engine, 1);
     let shootdown::Retired::Later(grace) = engine.flush_tables_later(one, tables()) else {
-        panic!("nobody is interrupted")
+        panic!("no CPU is interrupted")
     };
     let over = || engine.graces_over().proof(grace).is_some();
     assert!(!over());
@@ -153,7 +153,11 @@ fn a_cpu_that_was_off_while_walks_went_over_has_no_registration_left() {
     world.on(2, || engine.cpu_online());
     world.interrupted();
     drop(engine.flush_tables(one, tables()));
-    assert_eq!(world.interrupted(), [0; 0], "it is in the set, which nobody looks at");
+    assert_eq!(
+        world.interrupted(),
+        [0; 0],
+        "it is in the set, which the request does not read"
+    );
     let walk = world.on(2, || engine.walk(one));
     world.masked.set(false);
     drop(engine.flush_tables(one, tables()));
@@ -178,7 +182,7 @@ fn walks_are_counted_anew_after_each_decision() {
 }
 
 #[test]
-fn while_walks_go_over_both_ways_are_honoured_and_nobody_else_changes_them() {
+fn while_walks_change_over_both_ways_are_honoured_and_no_other_cpu_changes_them() {
     let (world, engine) = world(ADAPTIVE, 4);
     let one = space(engine, 1);
     free(world, engine, one, 15, 10, 1);
@@ -237,7 +241,7 @@ fn a_registered_walker_is_interrupted_while_the_mode_changes_until_it_is_forgott
 }
 
 #[test]
-fn tables_are_flushed_where_nobody_walks_them_too() {
+fn tables_are_flushed_where_no_cpu_walks_them_too() {
     let design = Policy {
         walkers: Walkers::None,
         ..Policy::IPI

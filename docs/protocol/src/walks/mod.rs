@@ -147,7 +147,7 @@ mutants! {
     /// The freeing CPU looks for walkers before it unlinks.
     FoundBeforeUnlink: C3 in STICKY;
     /// No CPU is interrupted (regressions 7 and 36).
-    NobodyTold: C3 in STICKY;
+    NoWalkerInterrupted: C3 in STICKY;
     /// The freeing CPU gives up its wait (regression 24, C7).
     GivesUp: C3 in ALL;
     /// A walk leaves interrupts on.
@@ -286,7 +286,7 @@ impl Walks {
                 &[Unlink, NewPeriod, Seen(0), Seen(1), Seen(2), Free, Relink]
             }
             Program::Free => match self.mutant {
-                Some(Mutant::NobodyTold) => &[Unlink, Barrier, Free, Relink],
+                Some(Mutant::NoWalkerInterrupted) => &[Unlink, Barrier, Free, Relink],
                 Some(Mutant::GivesUp) => {
                     &[Unlink, Barrier, ReadPolicy, Find(0), Find(1), Find(2), Send, Free, Relink]
                 }

@@ -54,7 +54,7 @@ impl Protocol for Walks {
     const SOUND: &[(&str, Self)] = &[
         ("2 walkers, published", PRECISELY),
         ("2 walkers, registered", STICKY),
-        ("2 walkers, everybody interrupted", ALL),
+        ("2 walkers, all CPUs interrupted", ALL),
         ("1 walker, grace periods", GRACE_PERIODS),
         ("1 walker, registered, goes off", COMES_AND_GOES),
         ("1 walker, registered, goes off for good", LEAVES),
@@ -262,7 +262,7 @@ impl Protocol for Walks {
         }
     }
 
-    /// Walks have interrupts off, and so has a CPU that goes offline; an offline CPU takes none.
+    /// Interrupts are off during a walk and while a CPU goes offline. An offline CPU takes none.
     fn is_open(&self, cpu: &Cpu) -> bool {
         match cpu.at.map(|at| at.program) {
             None => !cpu.off,

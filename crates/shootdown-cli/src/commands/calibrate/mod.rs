@@ -154,7 +154,7 @@ fn spinner() -> ProgressBar {
 fn simulated(model: &Model, row: &Row, stop: &AtomicBool) -> Result<run::RunResult, Failure> {
     let mut parameters = Parameters::default();
     if let Some(idle) = row.idle_ns() {
-        // When asked for 2 microseconds, this machine idles longer: the simulated one must as well.
+        // When it is to idle for 2 microseconds, this machine idles longer: the simulated one must as well.
         parameters = parameters
             .with("workload.context_switch.lazy_ns", idle.clamp(0.0, 1e7))
             .map_err(Failure::Input)?;

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_translation_sets_the_exit_status_unless_nobody_promised_otherwise() {
+    fn a_stale_translation_sets_the_exit_status_except_under_the_control() {
         let status = |stale_in| {
             let runner = Fake {
                 stale_in,

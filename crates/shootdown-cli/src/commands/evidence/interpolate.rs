@@ -1,7 +1,7 @@
 //! The prediction that a model must beat: plain interpolation through the rows it was fitted on.
 //!
 //! For each design and LRU-drain setting, the logarithm of the throughput is linear in the logarithm of the thread
-//! count, through that design's fitted rows (least squares, should there be more than two). Through a single fitted row
+//! count, through that design's fitted rows (least squares, if there are more than two). Through a single fitted row
 //! it is constant. A drain setting without a fitted row of its own design takes the fitted drain rows of any design:
 //! with the drain the LRU lock was fitted, not the design. Without any of these there is no prediction.
 //!

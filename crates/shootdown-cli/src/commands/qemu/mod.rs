@@ -1,6 +1,6 @@
 //! `shootdown qemu`: the bare-metal kernel, built and run in QEMU under several designs.
 //!
-//! Owns the list of runs and their order. `reading` parses a run's output, `words` and `page` show it; QEMU itself is
+//! Owns the list of runs and their order. `reading` parses a run's output, `tables` and `page` show it; QEMU itself is
 //! in `shootdown-qemu`.
 
 mod grid;

@@ -76,7 +76,7 @@ pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         cpus: cpus::Machine::read().ok().map(|machine| machine.cpus.len() as u32),
         clock: Some("mono".into()),
         events: events.iter().map(ToString::to_string).collect(),
-        one_program: !everybody(args),
+        one_program: !records_all_processes(args),
         ..Metadata::default()
     };
     let (recorded, end) = record(args, &instance, &destination, about, stop)?;
@@ -163,7 +163,7 @@ fn record(
 fn begin(args: &RecordArgs, instance: &Instance) -> Result<Target, Failure> {
     let fail = |error: Error| Failure::Input(remedy::of(&error));
     let mut follow = None;
-    if everybody(args) {
+    if records_all_processes(args) {
         // Older kernels have no such filter: then the recorder is in the recording as well.
         let _ = instance.leave_out_ourselves();
     } else {
@@ -195,7 +195,7 @@ fn begin(args: &RecordArgs, instance: &Instance) -> Result<Target, Failure> {
 }
 
 /// Whether every process of the system is recorded.
-fn everybody(args: &RecordArgs) -> bool {
+fn records_all_processes(args: &RecordArgs) -> bool {
     args.system || (args.command.is_empty() && args.pid.is_none())
 }
 

@@ -17,7 +17,7 @@ use crate::print::number;
 /// Interval between two checks; the end of a command is noticed at once.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long a command may take to end after it was asked to.
+/// How long a command may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The recorded processes.

@@ -1,6 +1,6 @@
 //! The `replay` command: a recording of a real program on a simulated machine, under several designs.
 //!
-//! [`row`] sums up the results, [`words`] and [`page`] show them.
+//! [`row`] sums up the results, [`tables`] and [`page`] show them.
 
 mod fit;
 mod page;

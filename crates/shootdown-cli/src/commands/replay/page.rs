@@ -226,7 +226,7 @@ fn timeline(design: &str, mut spans: Vec<Span>, (end, is_cut): (f64, bool)) -> S
     lanes.dedup();
     if lanes.is_empty() {
         return format!(
-            "<h3>{}</h3>\n<p>No CPU asked another, or was interrupted.</p>\n",
+            "<h3>{}</h3>\n<p>No CPU sent a request, and none was interrupted.</p>\n",
             escape(design)
         );
     }

@@ -2,7 +2,7 @@
 //! threads.
 //!
 //! Owns the choice of cells: every combination, or those of the published tables. Rates come from the simulator; none
-//! is stored here. [`place`] names a cell, [`cell`] compares its designs, [`requirements`] states and checks the
+//! is stored here. [`location`] names a cell, [`cell`] compares its designs, [`requirements`] states and checks the
 //! requirements, [`text`] prints.
 //!
 //! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a requirement is

@@ -31,7 +31,7 @@ const STYLE: &str = "\
 .prepare{fill:var(--prepare)}.broadcast{fill:var(--broadcast)}.meanwhile{fill:var(--meanwhile)}.wait{fill:var(--wait)}\
 .collect{fill:var(--collect)}.finish{fill:var(--finish)}.sync{fill:var(--sync)}.send{fill:var(--send)}\
 .handler{fill:var(--handler)}.invalidate{fill:var(--invalidate)}.out{fill:var(--out)}
-/* Fills this pale are told from the page by their outline. */
+/* An outline sets pale fills off from the page. */
 .lazy,.wait,.meanwhile{stroke:var(--edge);stroke-width:.7}
 /* On a telephone the drawing scrolls, at a size at which its labels can be read. */
 @media screen and (max-width:40rem){figure>svg{min-width:66rem}}
@@ -62,7 +62,7 @@ pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> 
         .collect();
     let entry = |mark: &str, words: &str| format!("<li><svg viewBox=\"0 0 14 14\">{mark}</svg>{words}</li>");
     if view.count(Role::Target) > 0 && is_many(view) {
-        legend.push_str(&entry("<path class=\"flight\" d=\"M0 7H14\"/>", "asked, not taken yet"));
+        legend.push_str(&entry("<path class=\"flight\" d=\"M0 7H14\"/>", "sent, not taken yet"));
         legend.push_str(&entry("<circle class=\"done\" cx=\"7\" cy=\"7\" r=\"4\"/>", "answer"));
     } else if view.count(Role::Target) > 0 {
         legend.push_str(&entry("<path class=\"ask\" d=\"M0 7H14\"/>", "interrupt"));
@@ -130,20 +130,20 @@ fn the_others(view: &View, lanes: &[&Lane]) -> String {
     )
 }
 
-/// When each CPU was asked, was interrupted and answered; CPUs with equal entries share a row.
+/// When a request was posted at each CPU, when it was interrupted and answered; CPUs with equal entries share a row.
 fn answers(view: &View) -> String {
     // A CPU that was neither a target nor lazy has no entry, unless a broadcast reached it.
-    let (silent, told): (Vec<&Lane>, Vec<&Lane>) = view
+    let (silent, shown): (Vec<&Lane>, Vec<&Lane>) = view
         .lanes
         .iter()
         .partition(|lane| lane.role == Role::Other && view.broadcasts == 0);
-    let unasked = match silent.len() {
+    let others = match silent.len() {
         0 => String::new(),
-        1 => "<p class=\"soft\">One other CPU ran and was not asked.</p>\n".to_string(),
-        count => format!("<p class=\"soft\">{count} other CPUs ran and were not asked.</p>\n"),
+        1 => "<p class=\"soft\">One other CPU ran and was not a target.</p>\n".to_string(),
+        count => format!("<p class=\"soft\">{count} other CPUs ran and were not targets.</p>\n"),
     };
     let mut rows: Vec<(Vec<usize>, [Option<f64>; 4], String)> = Vec::new();
-    for lane in told {
+    for lane in shown {
         let times = [lane.asked, lane.sent, lane.entered, lane.answered];
         let words = text::describe(lane, view);
         match rows.iter_mut().find(|row| row.1 == times && row.2 == words) {
@@ -151,7 +151,7 @@ fn answers(view: &View) -> String {
             None => rows.push((vec![lane.cpu], times, words)),
         }
     }
-    let columns = ["asked", "sent", "taken", "answered"].into_iter().enumerate();
+    let columns = ["posted", "sent", "taken", "answered"].into_iter().enumerate();
     let columns: Vec<(usize, &str)> = columns
         .filter(|(column, _)| rows.iter().any(|row| row.1[*column].is_some()))
         .collect();
@@ -177,7 +177,7 @@ fn answers(view: &View) -> String {
          <thead><tr><th class=\"word\">CPU</th>{header}<th class=\"word\">what it did</th></tr></thead>\n\
          <tbody>{rows}</tbody>\n\
          </table></div>\n\
-         {unasked}"
+         {others}"
     )
 }
 
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn cpus_of_which_the_same_is_said_share_a_row_and_columns_without_times_are_left_out() {
         let mut view = lanes::tests::view();
-        assert!(answers(&view).contains("<th>asked</th><th>sent</th><th>taken</th><th>answered</th>"));
+        assert!(answers(&view).contains("<th>posted</th><th>sent</th><th>taken</th><th>answered</th>"));
         view.broadcasts = 1;
         for lane in &mut view.lanes {
             (lane.asked, lane.sent) = (None, None);

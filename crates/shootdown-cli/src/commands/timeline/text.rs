@@ -42,7 +42,7 @@ pub fn describe(lane: &Lane, view: &View) -> String {
     let at = |time: f64| format!("+{}", number::time(time));
     let way = match lane.sent {
         Some(_) => "interrupted",
-        None => "asked, another's interrupt was on its way, taken",
+        None => "interrupted by the IPI of another request",
     };
     match (lane.role, lane.entered, lane.answered) {
         (Role::Sender, ..) => format!("flushes, done {}", at(view.duration)),
@@ -50,10 +50,10 @@ pub fn describe(lane: &Lane, view: &View) -> String {
             format!("{way} {}, answers {}", at(entered), at(answered))
         }
         (Role::Target, None, Some(answered)) => format!("answers {}, while it waits itself", at(answered)),
-        (Role::Target, ..) => "asked, had answered already".to_string(),
+        (Role::Target, ..) => "target, had answered already".to_string(),
         (Role::Lazy, ..) => "lazy: not interrupted, catches up before user code".to_string(),
         _ if view.broadcasts > 0 => "reached by broadcast".to_string(),
-        _ => "not asked".to_string(),
+        _ => "not a target".to_string(),
     }
 }
 
@@ -65,7 +65,7 @@ pub fn is_hidden(lane: &Lane, view: &View) -> bool {
 /// The text about CPUs that are only counted.
 pub fn others<'a>(hidden: impl Iterator<Item = &'a Lane> + Clone, view: &View) -> String {
     let what = match view.broadcasts {
-        0 => "not asked",
+        0 => "not targeted",
         _ => "reached by broadcast",
     };
     let ran = hidden.clone().filter(|lane| lane.role == Role::Other).count();
@@ -93,7 +93,7 @@ pub fn draw(view: &View, width: usize) -> String {
     };
     let mut text = String::new();
     if times {
-        let heads = ["asked", "sent", "taken", "answer"].map(|head| format!("{head:>TIME$}"));
+        let heads = ["posted", "sent", "taken", "answer"].map(|head| format!("{head:>TIME$}"));
         text.push_str(&format!("{:>1$}\n", heads.concat(), width));
     }
     let drawn = |lane: &&Lane| !is_hidden(lane, view);
@@ -126,9 +126,10 @@ pub fn draw(view: &View, width: usize) -> String {
     text.push_str(&legend(view, width));
     if times {
         let about = format!(
-            "Times in {unit} since the flush began. asked: the request is posted; sent: \
-             the interrupt is sent (– when one was on its way already); taken: \
-             the interrupt is taken (– when the CPU answers while it waits itself); answer: its TLB is flushed."
+            "Times in {unit} since the flush began. posted: the request is posted; \
+             sent: the IPI is sent (– when another one was already on its way); \
+             taken: the IPI is taken (– when the CPU answers while it waits itself); \
+             answer: its TLB is flushed."
         );
         text.push_str(&wrapped(&about, width));
     }
@@ -192,7 +193,7 @@ fn legend(view: &View, width: usize) -> String {
     });
     let mut legend = vec!["* requester".to_string()];
     if view.count(Role::Target) > 0 {
-        legend.push("< asked".to_string());
+        legend.push("< target".to_string());
     }
     legend.extend(shown.map(|kind| format!("{} {}", letter(kind), kind.words())));
     let mut text = String::new();
@@ -227,7 +228,7 @@ mod tests {
     fn each_cpu_is_a_line_with_its_times_beside_it() {
         let text = draw(&tests::view(), 80);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].ends_with("  asked   sent  taken answer"), "{text}");
+        assert!(lines[0].ends_with("posted   sent  taken answer"), "{text}");
         assert!(
             lines[1].starts_with("CPU 0   * |") && lines[1].contains(">>") && lines[1].contains(".."),
             "{text}"
@@ -253,7 +254,7 @@ mod tests {
         view.lanes.extend((5..40).map(|cpu| Lane { cpu, ..lane.clone() }));
         let text = draw(&view, 80);
         assert!(
-            text.contains("1 CPU was lazy and left alone, 36 other CPUs were not asked"),
+            text.contains("1 CPU was lazy and left alone, 36 other CPUs were not targeted"),
             "{text}"
         );
         assert!(!text.contains("CPU 39"), "{text}");

@@ -139,7 +139,7 @@ pub(super) fn interrupts(comparison: &Comparison) -> String {
         "<h2>Interrupts per {operation}</h2>\n\
          {}<div class=\"pair\">\n\
          {}{}</div>\n\
-         <p class=\"soft\">Sent: those of shootdowns, one for each CPU that is asked. \
+         <p class=\"soft\">Sent: shootdown IPIs, one for each target CPU. \
          Taken: all. Several requests can share one interrupt, which makes them fewer; \
          those of the scheduler (timers, ends of time slices, ticks) add to them where there are any.</p>\n",
         design_legend(comparison, false),

@@ -70,7 +70,7 @@ impl Recorded {
         let command = self.recording.metadata.command.as_deref();
         format!(
             "a recorded program{}: {:.3} s on {} CPUs, \
-             with n times as many threads each of its own n times (one op: a flush asked for)",
+             with n times as many threads each of its own n times (one op: a requested flush)",
             command.map(|command| format!(" ({command})")).unwrap_or_default(),
             self.recording.recorded.seconds(),
             self.cpus()
@@ -81,7 +81,7 @@ impl Recorded {
     pub fn notes(&self) -> Vec<String> {
         let (recorded, metadata) = (&self.recording.recorded, &self.recording.metadata);
         let mut notes = vec![format!(
-            "recorded: {:.3} s on {} CPUs, {} flushes asked for; threads beyond {}: \
+            "recorded: {:.3} s on {} CPUs, {} requested flushes; threads beyond {}: \
              each of its threads as many times more often",
             recorded.seconds(),
             self.cpus(),

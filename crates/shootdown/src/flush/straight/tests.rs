@@ -124,7 +124,7 @@ fn the_own_part_comes_before_the_request_or_while_it_is_answered() {
 }
 
 #[test]
-fn alone_a_cpu_asks_nobody() {
+fn a_cpu_alone_in_its_space_sends_no_request() {
     for policy in [DESIGN, POSTS] {
         let (engine, space) = running(policy, 1);
         assert_eq!(flush(engine, space, Range::page(0x1000)), [Here]);
@@ -191,7 +191,7 @@ fn a_cpu_that_goes_off_meanwhile_is_not_waited_for() {
 
 #[test]
 fn a_cpu_that_will_look_anyway_is_not_interrupted_again() {
-    // Somebody else's request stands there already.
+    // Another CPU's request is posted there already.
     for (policy, put) in [
         (DESIGN, (|engine| put_nothing(engine)) as fn(&Sys)),
         (POSTS, |engine| engine.cpus[1].post.store(POSTED, Ordering::Relaxed)),
@@ -202,7 +202,7 @@ fn a_cpu_that_will_look_anyway_is_not_interrupted_again() {
         assert!(!seen.iter().any(|seen| matches!(seen, Sent(_))), "{seen:?}");
         let asked = Event::Interrupted { sent: 0, targets: 1 };
         EVENTS.with_borrow(|events| assert!(events.contains(&asked), "{events:?}"));
-        // On top of a sender that may owe the interrupt it is sent.
+        // The sender below may still have to send the interrupt, so this one sends it.
         put(engine);
         let _owing = engine.cpus[0].own.sending.set();
         assert!(flush(engine, space, Range::page(0x1000)).contains(&Sent([1].into())));

@@ -231,7 +231,7 @@ fn what_a_cpu_loads_that_is_switching_is_waited_for() {
     }
 }
 
-/// A request in CPU 0's queue that asks it to catch up.
+/// A request to catch up in CPU 0's queue.
 fn queued() -> &'static Request<World> {
     let asked = Box::leak(Box::new(Request::<World>::sending()));
     asked.write(EncodedRequest::CATCH_UP, 0, 0);

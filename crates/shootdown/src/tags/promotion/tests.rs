@@ -46,7 +46,7 @@ fn of_two_simultaneous_promotions_one_succeeds_and_no_tag_is_lost() {
         interleave::after(moment, move || on(1, || engine.promote(space)));
         engine.promote(space);
         interleave::never();
-        let tag = space.system_tag().expect("somebody has promoted it");
+        let tag = space.system_tag().expect("it was promoted");
         let left = left(engine);
         assert!(
             left.len() == 3 && !left.contains(&tag),
@@ -56,7 +56,7 @@ fn of_two_simultaneous_promotions_one_succeeds_and_no_tag_is_lost() {
 }
 
 #[test]
-fn a_space_that_has_ended_gets_no_tag_that_nobody_would_give_back() {
+fn a_space_that_has_ended_gets_no_tag() {
     let (engine, space) = with_tags(1);
     (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
     let _end = engine.retire(space);
@@ -131,7 +131,7 @@ fn retire(engine: &'static Sys, space: InWorld, on_wait: impl FnMut(u32) + 'stat
     SEEN.take()
 }
 
-/// Ends a space that CPU 2 leaves when it is asked for the third time.
+/// Ends a space that CPU 2 leaves at the third request.
 fn retire_while_one_stays(engine: &'static Sys, space: InWorld) -> Vec<Seen> {
     on(1, || engine.switch_to_kernel());
     let mut asked = 0;
@@ -188,7 +188,7 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
 #[test]
 fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itself() {
     let (engine, space) = with_tags(1);
-    // CPU 0 asks CPUs 1 and 2, which run it. Both answer. CPU 1 leaves, and the requester moves to CPU 2, which has
+    // CPU 0 sends a request to CPUs 1 and 2, which run it. Both answer. CPU 1 leaves, and the requester moves to CPU 2, which has
     // become lazy.
     on(0, || engine.switch_to_kernel());
     let seen = retire(engine, space, move |_| {
@@ -228,7 +228,7 @@ fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
 }
 
 #[test]
-fn nobody_is_reported_where_nobody_is_to_be() {
+fn nothing_is_reported_where_no_cpu_is_late() {
     let (engine, space) = three(Policy { stuck_ns: 0, ..DESIGN });
     let seen = retire_while_one_stays(engine, space);
     assert_eq!(interrupts(&seen).len(), 3, "it was asked again");
@@ -296,7 +296,7 @@ fn a_flush_under_a_tag_is_aimed_at_cpus_that_may_hold_it_also_when_they_have_lef
 }
 
 #[test]
-fn a_flush_under_a_tag_that_nobody_else_may_hold_asks_nobody() {
+fn a_flush_under_a_tag_that_no_other_cpu_may_hold_sends_no_request() {
     aimed(|engine, space| {
         on(1, || engine.cpu_offline());
         SEEN.take();
@@ -384,7 +384,7 @@ fn a_cpu_that_may_hold_a_tag_stays_in_the_set_though_it_is_asked_to_leave() {
     engine.promote(space);
     assert!(
         !asked(engine, space),
-        "where broadcasts reach everybody nobody need be in it"
+        "where broadcasts reach all CPUs the set may be empty"
     );
 }
 
@@ -418,7 +418,7 @@ fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
         on(2, || unsafe { engine.switch_to(&space) });
         let leaves = || on(2, || engine.switch_to_kernel());
         let ends = || {
-            // It answers if it is asked.
+            // It answers requests.
             ON_WAIT.set(Some(Box::new(|_| on(2, || handle(engine)))));
             let _end = engine.retire(&space);
             ON_WAIT.set(None);

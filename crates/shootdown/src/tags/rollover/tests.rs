@@ -73,7 +73,7 @@ fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_as
         let run = move |space: InWorld| on(1, || unsafe { engine.switch_to(space) });
         // CPU 1 runs the space while CPU 0 flushes it for the first time: it is on slots when CPU 0 begins.
         interleave::after(operation, move || run(space));
-        // CPU 1 has left it again when it is asked.
+        // CPU 1 has left it again when the request arrives.
         ON_WAIT.set(Some(Box::new(move |_| {
             run(other);
             all_answer(engine);
@@ -85,7 +85,7 @@ fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_as
         met += u32::from(asked);
         assert!(!asked || space.cpus.contains(1), "at operation {operation}");
     }
-    assert!(met > 0, "it was never asked");
+    assert!(met > 0, "it never got a request");
 }
 
 #[test]

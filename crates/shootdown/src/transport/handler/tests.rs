@@ -38,7 +38,7 @@ fn flush_under_a_lock(design: impl Into<Design>, mut spin: impl FnMut(&Sys) + 's
 #[test]
 fn a_lock_that_is_held_over_a_flush_hangs_and_is_reported_unless_its_waiters_poll() {
     for design in [STACK, LOG] {
-        let hang = flush_under_a_lock(design, |_engine| {}).expect_err("nobody answers");
+        let hang = flush_under_a_lock(design, |_engine| {}).expect_err("no CPU answers");
         assert!(hang.contains("Stuck(1)"), "{:?}: {hang}", design.requests);
         let seen = flush_under_a_lock(design, |engine| {
             engine.poll();

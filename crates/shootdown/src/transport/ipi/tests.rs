@@ -155,10 +155,10 @@ fn a_cpu_that_another_requester_is_about_to_interrupt_is_not_interrupted_again()
         for cpu in 1..3 {
             assert!(put_nothing(engine, cpu));
         }
-        let nobody = flush(engine, space, move |_| {
+        let alone = flush(engine, space, move |_| {
             (1..3).for_each(|cpu| on(cpu, || handle(engine)))
         });
-        assert_eq!(nobody, [Waited]);
+        assert_eq!(alone, [Waited]);
     }
 }
 
@@ -284,7 +284,7 @@ fn who_is_answered_while_it_serves_looks_no_more() {
 }
 
 #[test]
-fn a_cpu_that_does_not_answer_is_reported_once_when_the_time_is_over_and_the_clock_is_hardly_looked_at() {
+fn a_cpu_that_does_not_answer_is_reported_once_when_the_time_is_over_and_the_clock_is_rarely_read() {
     for (stuck_ns, clock) in [(10, [100, 109, 110].as_slice()), (0, &[])] {
         for requests in [Requests::Log, Requests::PerRequest] {
             let (engine, space) = three(Policy {

@@ -57,7 +57,7 @@ struct Machine {
 
 impl RarSignal<1> for Rc<Machine> {
     fn signal(&self, targets: &CpuMask<1>) {
-        assert!(!targets.is_empty(), "nobody is signalled");
+        assert!(!targets.is_empty(), "no CPU is signalled");
         let barriers = BARRIERS.take();
         assert_eq!(barriers.last(), Some(&"before the interrupt"), "{barriers:?}");
         for target in targets.iter() {
@@ -145,11 +145,11 @@ fn mask(cpus: &[CpuId]) -> CpuMask<1> {
 }
 
 #[test]
-fn the_wait_ends_when_everybody_has_done_what_was_asked_and_not_before() {
+fn the_wait_ends_when_every_target_has_done_its_action_and_not_before() {
     for pace in [1, 2, 3, 7, 50] {
         let machine = Machine::new(64, 64);
         machine.rar.request(5, [1, 2, 3, 4], &mask(&[0, 6, 63]), &machine);
-        assert_eq!(machine.done(), [], "nobody has looked yet");
+        assert_eq!(machine.done(), [], "no microcode has looked yet");
         machine.works(pace);
         machine.rar.wait(5, &machine);
         interleave::never();
@@ -182,7 +182,7 @@ fn a_cpu_that_sees_a_mark_reads_all_of_the_entry() {
     interleave::never();
     assert!(
         seen.get() > 0,
-        "CPU 0 is marked before CPU 3, and somebody looks in between"
+        "CPU 0 is marked before CPU 3, and the microcode looks in between"
     );
     assert_eq!(machine.rar.pending(3), 1 << 1);
     machine.works(1);
@@ -304,7 +304,11 @@ fn a_cpu_that_is_off_is_not_waited_for_and_answers_for_nothing_when_it_comes_bac
     });
     machine.rar.reset(1);
     assert!(interleave::never());
-    assert_eq!(BARRIERS.take(), ["full"], "the marks are gone before anybody looks");
+    assert_eq!(
+        BARRIERS.take(),
+        ["full"],
+        "the marks are gone before any microcode looks"
+    );
     assert_eq!(machine.rar.pending(1), 0);
     assert!(
         (0..8).all(|word| machine.rar.cpus[1].actions[word].writes() > 0),
@@ -424,14 +428,14 @@ fn two_simultaneous_requesters_share_a_word_and_no_entry() {
 }
 
 #[test]
-fn a_refusal_is_taken_away_while_somebody_else_asks() {
+fn a_refusal_is_taken_away_while_another_requester_posts() {
     let refused = |machine: &Rc<Machine>| {
         machine.rar.request(8, [8, 0, 0, 0], &mask(&[2]), machine);
         let (word, change) = machine.rar.answer(2, 8, true);
         word.fetch_add_full(change);
     };
     let waits = |machine: &Rc<Machine>| {
-        // It asks again; this request is answered at once.
+        // It posts again; this request is answered at once.
         let answers = machine.clone();
         let mut polls = 0;
         BUSY.set(Some(Box::new(move || {

@@ -88,7 +88,7 @@ fn a_request_of_a_later_group_can_be_taken_back_while_the_first_is_served() {
             assert_ne!(
                 put(queue, self::request()).0,
                 slots[GROUP],
-                "nobody gets the slot meanwhile"
+                "no other request gets the slot meanwhile"
             );
         }
         assert_ne!(request, core::ptr::from_ref(requests[GROUP]));
@@ -202,7 +202,7 @@ fn a_request_is_taken_back_by_its_requester_or_taken_by_its_target_and_never_bot
 }
 
 #[test]
-fn a_request_of_somebody_else_in_the_same_slot_is_not_taken_back() {
+fn another_cpus_request_in_the_same_slot_is_not_taken_back() {
     let (queue, mine, theirs) = (queue(), request(), request());
     let (slot, _) = put(queue, mine);
     assert_eq!(taken(queue).len(), 1);

@@ -94,7 +94,7 @@ impl TrackingKernel {
 
     /// Asserts that nothing is left incomplete.
     pub fn is_settled(&self) {
-        assert_eq!(self.pins.get(), 0, "somebody is still pinned");
+        assert_eq!(self.pins.get(), 0, "a CPU is still pinned");
         assert_eq!(self.under_way.get(), 0, "a broadcast was not synchronised");
         assert_eq!(
             self.local_under_way.get(),
@@ -126,12 +126,12 @@ unsafe impl Kernel<1> for &TrackingKernel {
     }
     fn send_ipi(&self, targets: &CpuMask<1>) {
         assert!(
-            !owed(|owed| owed.ipi),
+            !unordered(|unordered| unordered.ipi),
             "words were written that no `before_ipi` has ordered before an interrupt"
         );
         tables_are_published("an interrupt that asks for invalidation");
         assert_ne!(self.pins.get(), 0, "interrupts are sent where migration is forbidden");
-        assert!(!targets.is_empty(), "nobody is interrupted");
+        assert!(!targets.is_empty(), "no CPU is interrupted");
         for cpu in targets.iter() {
             self.count(Did::Ipi);
             PENDING.set(PENDING.get() | 1 << cpu);
@@ -166,7 +166,7 @@ unsafe impl Kernel<1> for &TrackingKernel {
         assert!(masked, "roots are loaded with interrupts off");
         self.count(if keep { Did::Load } else { Did::Fload });
         assert!(
-            !owed(|owed| owed.root_load),
+            !unordered(|unordered| unordered.root_load),
             "words were written that no `before_root_load` has ordered before a root load"
         );
         cached(HERE.get(), tag, |it| {
@@ -215,10 +215,10 @@ unsafe impl Kernel<1> for &TrackingKernel {
     }
     fn secondary(&self, root: Root, invalidation: Secondary) -> u64 {
         assert!(
-            !owed(|owed| owed.tables_full),
+            !unordered(|unordered| unordered.tables_full),
             "a device is notified after a full barrier"
         );
-        self.count(Did::Told);
+        self.count(Did::Notify);
         caches::with(|caches| caches.secondary(root, invalidation))
     }
     fn secondary_sync(&self, ticket: u64) {

@@ -95,13 +95,13 @@ fn the_least_is_put_down_to_what_was_varied_there() {
 }
 
 #[test]
-fn where_nothing_was_varied_nobody_is_said_to_be_ahead_at_the_ends() {
+fn where_nothing_was_varied_no_design_is_said_to_be_ahead_at_the_ends() {
     let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0), ("adaptive", 2, 1.0, 110.0)])).text();
     assert!(!text.contains("both ends of every range"), "{text}");
 }
 
 #[test]
-fn one_design_has_nobody_to_be_compared_with() {
+fn one_design_alone_is_not_compared() {
     let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0)])).text();
     assert!(!text.contains("over the best"), "{text}");
     let row = text.lines().find(|line| line.contains(" m ")).unwrap();

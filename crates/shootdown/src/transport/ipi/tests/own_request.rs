@@ -25,7 +25,7 @@ fn a_descriptor_that_is_waited_for_is_not_used_by_the_next_requester_on_the_same
         let asked = own.decode();
         ON_WAIT.set(Some(Box::new(move |_| {
             assert!(!own.is_complete());
-            assert_eq!(own.decode(), asked, "nobody has answered yet");
+            assert_eq!(own.decode(), asked, "no target has answered yet");
             all_answer(engine);
         })));
         let _done = engine.flush(space, Range::page(0x2000));
@@ -92,6 +92,6 @@ fn a_request_tells_how_many_cpus_it_has_interrupted_of_those_that_it_waits_for()
     let interrupted = Event::Interrupted { sent: 1, targets: 2 };
     assert!(
         EVENTS.take().contains(&interrupted),
-        "somebody else has interrupted CPU 2"
+        "another requester has interrupted CPU 2"
     );
 }
