@@ -238,7 +238,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_struck_waiter_is_gone_and_nobody_else(list in prop::collection::vec(0u16..300, 0..400), waiter in 0u16..300) {
+        fn a_struck_waiter_is_gone_and_no_other(
+            list in prop::collection::vec(0u16..300, 0..400),
+            waiter in 0u16..300,
+        ) {
             let mut left = list.clone();
             strike(&mut left, waiter);
             let mut expected: Vec<u16> = list.into_iter().filter(|&other| other != waiter).collect();

@@ -30,7 +30,7 @@ pub(crate) struct Line {
     pub version: Cell<u32>,
     /// Last writer (or first user), as CPU name; 0 = none.
     pub owner: Cell<u16>,
-    /// The farthest CPU known to have a copy besides the owner; 0 = the owner has the only one.
+    /// The farthest CPU known to have a copy, other than the owner; 0 = the owner has the only one.
     pub sharer: Cell<u16>,
 }
 

@@ -126,7 +126,9 @@ mod tests {
     proptest! {
         #[test]
         fn first_and_first_other_are_what_a_scan_finds(
-            cpus in 1usize..300, seed: u64, steps in prop::collection::vec((any::<u16>(), prop::option::of(0u64..50)), 1..400),
+            cpus in 1usize..300,
+            seed: u64,
+            steps in prop::collection::vec((any::<u16>(), prop::option::of(0u64..50)), 1..400),
         ) {
             let tree = Tree::new(cpus, seed);
             let mut times = vec![None; cpus];

@@ -117,11 +117,11 @@ unsafe impl Facade for SimWorld {
     #[inline]
     fn publish_tables() {
         Self::full_barrier();
-        besides(Barrier::PublishTables);
+        run_barrier_hook(Barrier::PublishTables);
     }
     #[inline]
     fn publish_tables_before_full() {
-        besides(Barrier::PublishTables);
+        run_barrier_hook(Barrier::PublishTables);
     }
     fn after_ipi() {}
     #[inline]
@@ -130,7 +130,7 @@ unsafe impl Facade for SimWorld {
     }
     #[inline]
     fn before_root_load() {
-        besides(Barrier::BeforeRootLoad);
+        run_barrier_hook(Barrier::BeforeRootLoad);
     }
     #[inline]
     fn prefetch(word: &SimWord) {
@@ -157,7 +157,7 @@ pub fn add_by_hardware(cpu: usize, word: &SimWord, change: u64, at: u64) {
 
 /// Additional effect of a barrier on this machine, beyond x86's.
 #[inline]
-fn besides(barrier: Barrier) {
+fn run_barrier_hook(barrier: Barrier) {
     if let Some(hook) = try_core().and_then(|core| core.barrier_hook.get()) {
         hook(barrier);
     }

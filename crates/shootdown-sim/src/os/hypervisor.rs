@@ -62,8 +62,8 @@ impl<const W: usize> System<W> {
         }
         stay();
         machine::synchronise();
-        // Full barrier. Pairs with the one before `request_flush`: either the request is seen here, or the guest sees the CPU
-        // running.
+        // Full barrier. Pairs with the one before `request_flush`: either the request is seen here, or the guest sees
+        // the CPU running.
         let asked = word.is_some_and(|word| word.swap_full(0) & FLUSH != 0);
         machine::synchronise();
         let mut hw = self.hw.borrow_mut();

@@ -7,9 +7,9 @@
 //! 1. Sampled flushes of a promoted space find it active on few CPUs, or find that broadcasts cost more than its
 //!    requests did without the tag. After several such samples in a row (or one, while tags are short) a flush
 //!    publishes `Demoting(tag)` by a full-barrier compare-exchange.
-//! 2. A CPU that loads the space from then on, or gets a request to catch up, takes a slot. Every flush broadcasts under the
-//!    tag *and* interrupts: CPUs on a slot catch up, CPUs still on the tag move to a slot, CPUs in lazy TLB mode unload
-//!    the root.
+//! 2. A CPU that loads the space from then on, or gets a request to catch up, takes a slot. Every flush broadcasts
+//!    under the tag *and* interrupts: CPUs on a slot catch up, CPUs still on the tag move to a slot, CPUs in lazy TLB
+//!    mode unload the root.
 //! 3. A flush that finds no CPU on the tag publishes `PerCpu`. The CPU that wins that exchange invalidates the tag
 //!    everywhere, synchronises, and only then frees it.
 //!

@@ -190,8 +190,8 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
     /// later, with a full barrier, sees that the CPU is not off and waits. With a leftover mark the microcode could
     /// carry out the entry of an earlier request, and answer for a later one.
     pub fn reset(&self, cpu: CpuId) {
-        // "Not off" precedes the words. Pairs with the mark in `post_entry`, a full barrier before `wait` checks whether the
-        // CPU is off.
+        // "Not off" precedes the words. Pairs with the mark in `post_entry`, a full barrier before `wait` checks
+        // whether the CPU is off.
         F::full_barrier();
         self.cpus[cpu]
             .actions

@@ -188,8 +188,8 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
 #[test]
 fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itself() {
     let (engine, space) = with_tags(1);
-    // CPU 0 sends a request to CPUs 1 and 2, which run it. Both answer. CPU 1 leaves, and the requester moves to CPU 2, which has
-    // become lazy.
+    // CPU 0 sends a request to CPUs 1 and 2, which run it. Both answer. CPU 1 leaves, and the requester moves to CPU 2,
+    // which has become lazy.
     on(0, || engine.switch_to_kernel());
     let seen = retire(engine, space, move |_| {
         all_answer(engine);
