@@ -1,4 +1,4 @@
-//! Layout of the sources: a limit on the length of files, and the layers of the program's folders.
+//! Layout of the sources: limits on the length of files and lines, and the layers of the program's folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// Most lines of a source file.
 const LINES: usize = 500;
+
+/// Most columns of a line.
+const COLUMNS: usize = 120;
 
 /// Folders of sources, in the workspace and beside it.
 const FOLDERS: [&str; 6] = ["crates", "docs", "examples", "fuzz", "kernel", "xtask"];
@@ -78,18 +81,41 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-#[test]
-fn no_source_file_is_longer_than_500_lines() {
+/// Every source file of the project.
+fn all_sources() -> Vec<PathBuf> {
     let mut files = Vec::new();
     for folder in FOLDERS {
         sources(&root().join(folder), &mut files);
     }
     assert!(files.len() > 400, "{} files: the search finds none", files.len());
+    files
+}
+
+#[test]
+fn no_source_file_is_longer_than_500_lines() {
+    let files = all_sources();
     let long = files.iter().filter_map(|path| {
         let lines = read(path).lines().count();
         (lines > LINES).then(|| format!("{}: {lines} lines", path.display()))
     });
     assert_eq!(long.collect::<Vec<_>>(), Vec::<String>::new(), "split them by concept");
+}
+
+/// The numbers of the lines of `text` that are longer than [`COLUMNS`].
+fn long_lines(text: &str) -> impl Iterator<Item = usize> {
+    let numbered = (1..).zip(text.lines());
+    numbered.filter_map(|(number, line)| (line.chars().count() > COLUMNS).then_some(number))
+}
+
+#[test]
+fn no_line_is_longer_than_120_columns() {
+    let text = format!("{}\n{}\n", "é".repeat(COLUMNS), "x".repeat(COLUMNS + 1));
+    assert_eq!(long_lines(&text).collect::<Vec<_>>(), [2], "the search counts columns");
+    let mut long = Vec::new();
+    for path in all_sources() {
+        long.extend(long_lines(&read(&path)).map(|number| format!("{}:{number}", path.display())));
+    }
+    assert_eq!(long, Vec::<String>::new(), "break prose at a sentence, strings by `\\`");
 }
 
 /// A source without its tests and its comments.

@@ -545,7 +545,7 @@ struct shootdown_settings {
      */
     uint32_t cpus;
     /**
-     * The kernel is never preempted: a thread leaves its CPU only when it asks for that. Then pin and unpin may be
+     * The kernel is never preempted: a thread leaves its CPU only at its own request. Then pin and unpin may be
      * null.
      */
     bool not_preemptible;

@@ -443,7 +443,7 @@ static void unmap_later(bool deferred, bool now, unsigned first, unsigned count)
     current = 0;
 }
 
-/* Unlinks a table page of space 0 that CPU 2 may be reading. Some designs defer its free in either case. */
+/* Unlinks a page-table page of space 0 that CPU 2 may be reading. Some designs defer its free in either case. */
 static void free_table_later(bool must_wait)
 {
     struct shootdown_walk walk;

@@ -75,7 +75,7 @@ fn threshold_follows(sentence: &str) {
 
 /// The kind of decision in the line, after a check of its numbers.
 fn decision(line: &str) -> &'static str {
-    if line.contains("asks for a system-wide tag") {
+    if line.contains("requests a system-wide tag") {
         let (without, with) = (after(line, "expected to cost "), after(line, "without one, "));
         assert!(exceeds(without, with, 0.125), "{line}");
         "promoting"

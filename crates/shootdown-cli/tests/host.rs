@@ -69,8 +69,8 @@ fn a_process_that_is_confined_to_one_cpu_is_told_so() {
         command.output().unwrap()
     });
     let output = confined.join().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("one CPU: nothing can be shot down"), "{told}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("one CPU: nothing can be shot down"), "{message}");
     assert!(good(&output).contains("madvise_spin"));
 }
 
@@ -90,9 +90,9 @@ fn mistakes_name_what_would_be_right() {
         (&["calibrate", "-o", "no/mine.toml"], "there is no folder `no`"),
     ] {
         let output = shootdown(folder.path(), arguments);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
-        assert!(told.contains(words), "{arguments:?}: {told}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+        assert!(message.contains(words), "{arguments:?}: {message}");
     }
 }
 
@@ -159,16 +159,19 @@ fn a_busy_machine_is_refused_or_the_model_says_that_it_was() {
         "1",
     ];
     let refused = shootdown(folder.path(), &measure);
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
+    let printed = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{printed}");
     assert!(
-        said.contains("3.0 other tasks run or are ready to run") && said.contains("--busy-host"),
-        "{said}"
+        printed.contains("3.0 other tasks run or are ready to run") && printed.contains("--busy-host"),
+        "{printed}"
     );
     assert!(!folder.path().join("mine.toml").exists());
 
-    let said = good(&shootdown(folder.path(), &[&measure[..], &["--busy-host"]].concat()));
-    assert!(said.contains("measured on a busy machine (3.0 other tasks"), "{said}");
+    let printed = good(&shootdown(folder.path(), &[&measure[..], &["--busy-host"]].concat()));
+    assert!(
+        printed.contains("measured on a busy machine (3.0 other tasks"),
+        "{printed}"
+    );
     let model = std::fs::read_to_string(folder.path().join("mine.toml")).unwrap();
     let description = model.lines().find(|line| line.starts_with("description")).unwrap();
     assert!(

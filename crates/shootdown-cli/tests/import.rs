@@ -86,9 +86,9 @@ fn damage_is_told_with_its_first_line_and_costs_nothing_else() {
     let text = format!("{LINE}nonsense\n{LINE}{}", &LINE[..60]);
     let output = import(folder.path(), &["-", "-o", "d.parquet"], text.as_bytes());
     assert!(output.status.success());
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("skipped 2 of 4 lines: 2 damaged"), "{told}");
-    assert!(told.contains("first at line 2"), "{told}");
+    let message = String::from_utf8_lossy(&output.stdout);
+    assert!(message.contains("skipped 2 of 4 lines: 2 damaged"), "{message}");
+    assert!(message.contains("first at line 2"), "{message}");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn what_is_no_recording_is_refused_in_one_line_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("letter.txt"), "Dear all,\n").unwrap();
     std::fs::write(folder.path().join("torn.gz"), [0x1f, 0x8b, 8, 0, 1, 2]).unwrap();
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (vec!["letter.txt"], "letter.txt: not a recording"),
         (
             vec!["missing.txt"],
@@ -107,10 +107,10 @@ fn what_is_no_recording_is_refused_in_one_line_and_leaves_no_file() {
         (vec!["letter.txt", "-o", "no/such/folder.parquet"], "there is no folder"),
     ] {
         let output = import(folder.path(), &arguments, b"");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
-        assert_eq!(told.trim_end().lines().count(), 1, "{told}");
-        assert!(told.contains(said), "{told}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+        assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+        assert!(message.contains(expected), "{message}");
     }
     let left: Vec<_> = std::fs::read_dir(folder.path())
         .unwrap()

@@ -119,9 +119,9 @@ fn mistakes_name_the_place_and_the_remedy() {
         (vec!["nothing.txt"], "nothing.txt"),
     ] {
         let output = replay(&arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(expected) && printed.lines().count() == 1, "{printed}");
     }
 }
 
@@ -134,8 +134,11 @@ fn lost_events_are_carried_into_every_result() {
                   a-7 ( 7) [000] d..2. 1.000001: tlb_flush: pages:1 reason:local MM shootdown (3)\n";
     std::fs::write(&file, text).unwrap();
     let output = replay(&[file.to_str().unwrap(), "--designs", "ipi"]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("lost 123 events") && said.contains("≥ 1"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        printed.contains("lost 123 events") && printed.contains("≥ 1"),
+        "{printed}"
+    );
     let found = json(&replay(&[file.to_str().unwrap(), "--designs", "ipi", "--json"]));
     assert_eq!(
         (&found["lost_events"], &found["designs"][0]["lost_events"]),
@@ -189,7 +192,7 @@ fn a_replay_says_first_what_the_recording_can_tell() {
     let apart = replay(&[&recording("go_gc.txt.gz"), "--designs", "ipi,adaptive"]);
     let apart = String::from_utf8(apart.stdout).unwrap();
     assert!(
-        apart.contains("CPU time lost over that under ipi: adaptive 0."),
+        apart.contains("CPU time lost, as a ratio to ipi: adaptive 0."),
         "{apart}"
     );
     let make = text("cc_make_j2.txt.gz");

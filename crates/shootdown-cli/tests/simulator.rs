@@ -212,13 +212,13 @@ fn a_timeline_shows_who_was_interrupted_and_when_each_answered() {
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(
             output.status.code(),
-            Some(if told.is_empty() { 0 } else { 2 }),
-            "{text}{told}"
+            Some(if message.is_empty() { 0 } else { 2 }),
+            "{text}{message}"
         );
-        text + &told
+        text + &message
     };
     let value: serde_json::Value = serde_json::from_str(&run(&["--json", "--html", "t.html"])).unwrap();
     let lanes = value["lanes"].as_array().unwrap();

@@ -173,9 +173,9 @@ fn designs_that_the_recording_does_not_tell_apart_are_said_to_be() {
         "--designs",
         "ipi,ipi-trim",
     ]));
-    let told =
+    let finds =
         text.contains("differ by less than 0.1 % of CPU time on this recording: it gives no reason to prefer one");
-    assert!(told, "{text}");
+    assert!(finds, "{text}");
     let text = words(&printed(&[
         "compare",
         &busy,

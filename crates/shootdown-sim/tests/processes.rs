@@ -276,8 +276,13 @@ fn a_page_that_is_never_written_is_never_flushed() {
                 .expect("a parameter"),
             ..spec("madvise_spin", "ipi", 1.0)
         };
-        let (result, told) = run::explain(&spec, &mut |_| true).expect("it runs");
-        let flushes: u64 = told.decision_log.requests.iter().map(|requests| requests.count).sum();
+        let (result, explanation) = run::explain(&spec, &mut |_| true).expect("it runs");
+        let flushes: u64 = explanation
+            .decision_log
+            .requests
+            .iter()
+            .map(|requests| requests.count)
+            .sum();
         (result, flushes)
     });
     assert!(
@@ -308,8 +313,13 @@ fn a_right_given_back_is_flushed_where_the_processor_does_not_find_out() {
             lru_drain: false,
             parameters: Parameters::default(),
         };
-        let (result, told) = run::explain(&spec, &mut |_| true).expect("it runs");
-        let flushes: u64 = told.decision_log.requests.iter().map(|requests| requests.count).sum();
+        let (result, explanation) = run::explain(&spec, &mut |_| true).expect("it runs");
+        let flushes: u64 = explanation
+            .decision_log
+            .requests
+            .iter()
+            .map(|requests| requests.count)
+            .sum();
         let per_op = flushes as f64 / result.ops as f64;
         assert!(
             (per_op - expected).abs() < 0.02,

@@ -64,7 +64,7 @@ impl Processor {
     /// tables that the current satp leads to (`norm:sfence_vma_implicit_access`). It does not say when a walk in
     /// progress must end, nor does it mention Svadu's writes. On a hart without this property, a walk in progress may
     /// read, and with Svadu write, a freed page-table page.
-    /// with Svadu write, a table page that has been freed.
+    /// with Svadu write, a page-table page that has been freed.
     pub unsafe fn trusting_root_loads(self) -> Processor {
         Processor {
             root_loads_end_walks: true,

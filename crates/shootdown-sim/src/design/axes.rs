@@ -221,7 +221,7 @@ pub static AXES: [Axis; 24] = [
             "sticky" => Sticky, "grace-period" => GracePeriod, "adaptive" => Adaptive
         },
         Some(("by workloads with lockless walks (gup)", |design| design.policy.walkers != Walkers::None)),
-        "how freed table pages are kept from lockless walks"),
+        "how freed page-table pages are kept from lockless walks"),
     words!("design.exit", exit: Exit { "flush" => Flush, "defer-to-roll-over" => DeferToRollOver },
         Some(("where design.tags is not per-cpu", |design| design.policy.tags != Tags::PerCpu)),
         "what happens to a system-wide tag when its space ends"),

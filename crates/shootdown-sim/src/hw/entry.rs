@@ -33,7 +33,7 @@ impl Entry {
         Entry(((frame as u64) << Self::FRAME_SHIFT) | Self::PRESENT)
     }
 
-    /// A link to the table page `frame`. Permission bits of links are ignored by the walker.
+    /// A link to the page-table page `frame`. Permission bits of links are ignored by the walker.
     #[inline]
     pub const fn table(frame: u32) -> Entry {
         Entry(((frame as u64) << Self::FRAME_SHIFT) | Self::PRESENT | Self::WRITE | Self::USER)

@@ -1,7 +1,7 @@
 //! Physical memory: frame numbers, the use of each frame, and how soon it is reused.
 //!
 //! Owns allocation. Freed frames are reused last in, first out, so that a frame freed too early shows at once. The
-//! checks of C2 and C3 are in `oracle.rs`; contents of table pages are in `tables.rs`.
+//! checks of C2 and C3 are in `oracle.rs`; contents of page-table pages are in `tables.rs`.
 
 use super::Hw;
 

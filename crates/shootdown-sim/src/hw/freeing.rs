@@ -43,7 +43,7 @@ impl Hw {
         self.frames.give_back(frame);
     }
 
-    /// Returns a table page, or a root, to the allocator (C3). CPUs that have its space loaded and are in lazy TLB
+    /// Returns a page-table page, or a root, to the allocator (C3). CPUs that have its space loaded and are in lazy TLB
     /// mode, or going offline, make one speculative walk through its old place.
     ///
     /// # Panics
@@ -58,7 +58,7 @@ impl Hw {
         if level < 4 && linked > 0 {
             self.report(Rule::C3, cpu, base, now, |_| {
                 vec![format!(
-                    "table page {frame} (level {level}) is freed at {now} by CPU {cpu} while linked"
+                    "page-table page {frame} (level {level}) is freed at {now} by CPU {cpu} while linked"
                 )]
             });
         }
@@ -88,13 +88,13 @@ impl Hw {
         }
     }
 
-    /// Moves an unlinked table page to another space directly, without the allocator. The rules for a freed page apply
-    /// (C3). Returns it, empty.
+    /// Moves an unlinked page-table page to another space directly, without the allocator. The rules for a freed page
+    /// apply (C3). Returns it, empty.
     ///
     /// # Panics
     /// If the frame holds no table.
     pub fn reuse_table(&mut self, frame: u32, space: u32, cpu: usize, now: u64) -> u32 {
-        let level = self.table(frame).expect("a table page is reused").level;
+        let level = self.table(frame).expect("a page-table page is reused").level;
         self.free_table(frame, cpu, now);
         let again = self.alloc_table(level, space);
         assert_eq!(again, frame, "the last frame freed is the first reused");
@@ -155,7 +155,7 @@ impl Hw {
             let c = &hw.cpus[cpu];
             vec![
                 format!(
-                    "cached:    link to table page {}, tag {}, space {}",
+                    "cached:    link to page-table page {}, tag {}, space {}",
                     link.frame, link.tag, link.space
                 ),
                 format!(
@@ -165,7 +165,7 @@ impl Hw {
                     if c.lazy { ", lazy (it speculates)" } else { "" }
                 ),
                 format!("frame:     {} is {:?} now", link.frame, hw.frames.get(link.frame).kind),
-                format!("the table page was freed, and CPU {cpu} {how} at {now}"),
+                format!("the page-table page was freed, and CPU {cpu} {how} at {now}"),
             ]
         });
     }
@@ -205,7 +205,7 @@ impl Hw {
             self.report(Rule::C4, cpu, va, now, |hw| {
                 vec![
                     format!(
-                        "cached:    link to table page {}, tag {}, space {}",
+                        "cached:    link to page-table page {}, tag {}, space {}",
                         link.frame, link.tag, link.space
                     ),
                     format!("CPU {cpu} walks through it at {now} for space {}", hw.cpus[cpu].space),
@@ -221,7 +221,7 @@ impl Hw {
     pub(super) fn walked_into_freed(&mut self, cpu: usize, va: u64, frame: u32, now: u64) {
         self.report(Rule::C3, cpu, va, now, |hw| {
             vec![format!(
-                "CPU {cpu} walks into table page {frame} at {now}, which was freed and is {:?} now",
+                "CPU {cpu} walks into page-table page {frame} at {now}, which was freed and is {:?} now",
                 hw.frames.get(frame).kind
             )]
         });

@@ -2,7 +2,7 @@
 //! and up to which moment completed requests have made withdrawals binding.
 //!
 //! Owns history only. It is keyed by (space, page, page size), not by where an entry is stored, so that moving,
-//! freeing and reusing table pages cannot confuse it. It never touches a cache.
+//! freeing and reusing page-table pages cannot confuse it. It never touches a cache.
 
 use super::entry::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -58,7 +58,7 @@ pub(super) struct Completion {
     pub(super) at: u64,
 }
 
-/// 512 slots: one table page's worth of leaves.
+/// 512 slots: one page-table page's worth of leaves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Chunk {
     pub(super) space: u32,

@@ -74,7 +74,7 @@ impl Hw {
         }
     }
 
-    /// A table page, or a root, is freed: no such walk may still use it.
+    /// A page-table page, or a root, is freed: no such walk may still use it.
     pub(super) fn check_old_walks(&mut self, frame: u32, space: u32, unlinked: u64, now: u64) {
         let Some(later) = &self.later else { return };
         let reaches = |walk: &OldWalk| {
@@ -87,7 +87,7 @@ impl Hw {
         if let Some((cpu, walk)) = found {
             self.report(Rule::C3, cpu, 0, now, |_| {
                 vec![format!(
-                    "table page {frame} is freed at {now} while a walk by root {}, \
+                    "page-table page {frame} is freed at {now} while a walk by root {}, \
                      which CPU {cpu} has replaced, may still read it: no barrier has waited for it",
                     walk.root
                 )]

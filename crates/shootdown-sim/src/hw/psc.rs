@@ -1,4 +1,4 @@
-//! The paging-structure caches of all CPUs: links to table pages, so that a walk can start low.
+//! The paging-structure caches of all CPUs: links to page-table pages, so that a walk can start low.
 //!
 //! Owns where a link is stored. `cpu.rs` decides liveness, `oracle.rs` judges misuse.
 
@@ -11,7 +11,7 @@ const TAG_SHIFT: u32 = 40;
 pub(super) struct Link {
     /// Machine sequence number of the fill.
     pub(super) fill: u64,
-    /// The table page linked to.
+    /// The page-table page linked to.
     pub(super) frame: u32,
     /// Its life at the fill.
     pub(super) life: u32,

@@ -1,9 +1,9 @@
-//! Software that reads page tables without a lock: the table pages that each CPU's walk holds, and the check that none
-//! of them is freed (C3).
+//! Software that reads page tables without a lock: the page-table pages that each CPU's walk holds, and the check that
+//! none of them is freed (C3).
 //!
-//! A walk holds the root and every table page to which it has read a link, until it ends: the contract lets it read
-//! them again until then. Freeing or reusing such a page is a violation at that moment, and so is reading one that was
-//! freed. `freeing.rs` judges hardware walks.
+//! A walk holds the root and every page-table page to which it has read a link, until it ends: the contract lets it
+//! read them again until then. Freeing or reusing such a page is a violation at that moment, and so is reading one that
+//! was freed. `freeing.rs` judges hardware walks.
 
 use super::entry::Entry;
 use super::frames::FrameKind;
@@ -11,7 +11,7 @@ use super::violation::Rule;
 use super::{Hw, table_index};
 use std::collections::HashMap;
 
-/// A table page as a walk sees it: the frame, and the life in which its link was read.
+/// A page-table page as a walk sees it: the frame, and the life in which its link was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableLink {
     /// The frame.
@@ -41,7 +41,7 @@ pub(super) struct SoftwareWalks {
     walks: Vec<Walk>,
     under_way: u32,
     checked: u64,
-    /// Which CPU freed a table page last, and when; kept from the first walk on.
+    /// Which CPU freed a page-table page last, and when; kept from the first walk on.
     freed: HashMap<u32, (usize, u64)>,
 }
 
@@ -59,7 +59,7 @@ impl Hw {
         }
     }
 
-    /// The walk ends: the table pages that it held may be freed.
+    /// The walk ends: the page-table pages that it held may be freed.
     pub fn software_walk_ends(&mut self, cpu: usize) {
         let walk = &mut self.software.walks[cpu];
         walk.depth -= 1;
@@ -79,8 +79,8 @@ impl Hw {
         link
     }
 
-    /// The walk on `cpu` reads the entry for `va` in a table page of `level` (1 to 4). `None` when the page was freed
-    /// since its link was read, which is reported.
+    /// The walk on `cpu` reads the entry for `va` in a page-table page of `level` (1 to 4). `None` when the page was
+    /// freed since its link was read, which is reported.
     pub fn software_read(&mut self, cpu: usize, table: TableLink, va: u64, level: u32, now: u64) -> Option<Entry> {
         self.software.checked += 1;
         let frame = self.frames.get(table.frame);
@@ -98,7 +98,7 @@ impl Hw {
         None
     }
 
-    /// The table page that an entry of an upper table, read by the walk on `cpu`, links to.
+    /// The page-table page that an entry of an upper table, read by the walk on `cpu`, links to.
     pub fn software_follow(&mut self, cpu: usize, entry: Entry, now: u64) -> TableLink {
         let frame = entry.frame();
         let link = TableLink {
@@ -114,7 +114,7 @@ impl Hw {
         self.software.checked
     }
 
-    /// Whether a walk in progress on any CPU holds the table page in `frame`; for the `ideal` design.
+    /// Whether a walk in progress on any CPU holds the page-table page in `frame`; for the `ideal` design.
     pub fn software_holds(&self, frame: u32) -> bool {
         let life = self.frames.get(frame).life;
         let held = |held: &Held| held.link == TableLink { frame, life };
@@ -128,7 +128,7 @@ impl Hw {
         }
     }
 
-    /// The table page in `frame` is about to be freed or reused: no walk may hold it.
+    /// The page-table page in `frame` is about to be freed or reused: no walk may hold it.
     pub(super) fn check_software_walks(&mut self, frame: u32, base: u64, cpu: usize, now: u64) {
         if self.software.walks.is_empty() {
             return;
@@ -154,11 +154,14 @@ impl Hw {
         let walk = &self.software.walks[cpu];
         let mut lines = vec![format!("walk:      by software on CPU {cpu}, begun at {}", walk.began)];
         if let Some(held) = walk.held.iter().find(|held| held.link == link) {
-            lines.push(format!("link:      to table page {}, read at {}", link.frame, held.at));
+            lines.push(format!(
+                "link:      to page-table page {}, read at {}",
+                link.frame, held.at
+            ));
         }
         if let Some((by, at)) = self.software.freed.get(&link.frame) {
             lines.push(format!(
-                "freed:     table page {} by CPU {by} at {at}, during the walk",
+                "freed:     page-table page {} by CPU {by} at {at}, during the walk",
                 link.frame
             ));
         }

@@ -2,7 +2,7 @@
 //!
 //! Owns table contents and which tables are linked where. Every visible change of a translation reachable from a root
 //! is entered in the ledger. Supported are tables linked at one place of one space (by any number of roots of that
-//! space); table pages shared between spaces are not.
+//! space); page-table pages shared between spaces are not.
 
 use super::cpu::Reason;
 use super::entry::Entry;
@@ -11,7 +11,7 @@ use super::ledger::{Record, Stamp};
 use super::psc::span_shift;
 use super::{Hw, is_kernel};
 
-/// Contents of one table page.
+/// Contents of one page-table page.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     pub(super) entries: Box<[u64; 512]>,
@@ -114,7 +114,7 @@ impl Hw {
         self.ledger.end(space);
     }
 
-    /// Allocates an empty table page for a table of `level` (1 to 3), the last frame freed if any.
+    /// Allocates an empty page-table page for a table of `level` (1 to 3), the last frame freed if any.
     pub fn alloc_table(&mut self, level: u8, space: u32) -> u32 {
         assert!((1..=3).contains(&level), "roots come from new_space");
         self.new_table(level, space)

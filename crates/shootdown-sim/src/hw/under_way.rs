@@ -2,8 +2,8 @@
 //!
 //! A broadcast takes effect on each CPU at its own time. It then drops the named entries, filled before its issue or
 //! after. An entry filled later from linked tables was valid then and may stay. An entry filled through a link to an
-//! unlinked table page was not: it is recorded here, and dropped when the operation is complete. Owns that list. While
-//! no broadcast is in progress it is empty, and costs one compare per filled link.
+//! unlinked page-table page was not: it is recorded here, and dropped when the operation is complete. Owns that list.
+//! While no broadcast is in progress it is empty, and costs one compare per filled link.
 
 use super::broadcast::{Outstanding, pages};
 use super::invalidate::Of;
@@ -13,7 +13,7 @@ use super::walk::Leaf;
 use super::{Defect, Hw};
 use shootdown::{Broadcast, Stride};
 
-/// An entry or a link filled through a table page that was not linked where the walk found it.
+/// An entry or a link filled through a page-table page that was not linked where the walk found it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Withdrawn {
     cpu: u32,
@@ -84,13 +84,13 @@ impl Withdrawn {
 }
 
 impl Hw {
-    /// Notes a translation filled through a table page that is not linked.
+    /// Notes a translation filled through a page-table page that is not linked.
     pub(super) fn note_withdrawn_page(&mut self, cpu: usize, va: u64, leaf: &Leaf, fill: u64, now: u64) {
         let (level, global) = (leaf.level, leaf.entry.has(super::Entry::GLOBAL));
         self.note_withdrawn(cpu, va, Cached::Page { level, global }, fill, now);
     }
 
-    /// Notes a link to a table of `level` filled through a table page that is not linked.
+    /// Notes a link to a table of `level` filled through a page-table page that is not linked.
     #[cold]
     pub(super) fn note_withdrawn_link(&mut self, cpu: usize, va: u64, level: u32, fill: u64, now: u64) {
         self.note_withdrawn(cpu, va, Cached::Link { level }, fill, now);

@@ -14,7 +14,8 @@ pub enum Rule {
     C1,
     /// Frames: a frame was freed while a CPU could still use it, or used afterwards.
     C2,
-    /// Tables: a table page was freed while linked, loaded or cached where a CPU can walk it, or walked afterwards.
+    /// Tables: a page-table page was freed while linked, loaded or cached where a CPU can walk it, or walked
+    /// afterwards.
     C3,
     /// Tags: a tag reached another space while entries were left under it.
     C4,

@@ -37,7 +37,7 @@ impl<const W: usize> System<W> {
         );
     }
 
-    /// Flushes everything of a space, table pages included, and notifies the oracle.
+    /// Flushes everything of a space, page-table pages included, and notifies the oracle.
     pub fn flush_space(&self, process: &Process<W>) {
         let outer = category::enter(Category::FlushRequester);
         let _done = self.announced_whole(process, || self.engine.flush(&process.space, Range::WHOLE));

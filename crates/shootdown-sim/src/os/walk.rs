@@ -1,4 +1,5 @@
-//! Lockless walks of the simulated kernel (GUP-fast in shape), and the freeing of table pages that they could hold.
+//! Lockless walks of the simulated kernel (GUP-fast in shape), and the freeing of page-table pages that they could
+//! hold.
 //!
 //! A walk reads the tables level by level through charged loads, and takes a reference on the page that the leaf names.
 //! It then reads the leaf again, and drops the reference if the leaf has changed. Each page's reference count has its
@@ -25,7 +26,7 @@ impl PageReferences {
     }
 }
 
-/// A table page that is unlinked and flushed, and not yet free.
+/// A page-table page that is unlinked and flushed, and not yet free.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitingTable {
     table: u32,
@@ -151,8 +152,8 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// Links `count` table pages at `va`, unlinks them again, flushes and frees them as the design requires. This is
-    /// the freeing of page-table pages alone, without the address-space lock that would hide its cost. The range is
+    /// Links `count` page-table pages at `va`, unlinks them again, flushes and frees them as the design requires. This
+    /// is the freeing of page-table pages alone, without the address-space lock that would hide its cost. The range is
     /// this CPU's own.
     pub fn free_tables(&self, process: &Process<W>, va: u64, count: u64) {
         let outer = category::enter(Category::Kernel);
@@ -166,7 +167,8 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    /// Flushes `range`, whose table pages `tables` are unlinked, and frees them: at once, or when their grace is over.
+    /// Flushes `range`, whose page-table pages `tables` are unlinked, and frees them: at once, or when their grace is
+    /// over.
     pub fn flush_and_free(&self, process: &Process<W>, range: Range, tables: &[u32]) {
         let outer = category::enter(Category::FlushRequester);
         let mut retired = None;
@@ -191,7 +193,7 @@ impl<const W: usize> System<W> {
         self.tables_freed.set(self.tables_freed.get() + tables.len() as u64);
     }
 
-    /// Flushes `range`, whose table pages are unlinked, so that they may be reused at once.
+    /// Flushes `range`, whose page-table pages are unlinked, so that they may be reused at once.
     pub fn flush_for_reuse(&self, process: &Process<W>, range: Range) {
         let outer = category::enter(Category::FlushRequester);
         self.announced(process, range, || {
@@ -201,8 +203,8 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    /// Frees the table pages whose grace period is over. For CPUs that free tables, at their ticks, since the check
-    /// reads a line of every CPU.
+    /// Frees the page-table pages whose grace period is over. For CPUs that free tables, at their ticks, since the
+    /// check reads a line of every CPU.
     pub fn free_waiting_tables(&self) {
         if self.waiting_tables.borrow().is_empty() {
             return;

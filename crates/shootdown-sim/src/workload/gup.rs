@@ -1,5 +1,5 @@
 //! `gup`: every thread repeatedly pins eight pages of its own by lockless walks and unpins them; one operation is one
-//! such pin. The last threads may free table pages instead, at a configurable rate.
+//! such pin. The last threads may free page-table pages instead, at a configurable rate.
 //!
 //! The shape is that of E5: 60 threads, 500,000 pins of 8 pages each, 1.489 s without tracking, which is 2.98 us for a
 //! pin. The published program's breakdown is not known. Here a pin is a system call and, for each page, fixed work
@@ -52,7 +52,7 @@ const FREES_PER_S: Parameter = Parameter {
     least: 0.0,
     most: 1e8,
     whole: false,
-    about: "table pages freed per second, all freeing threads together, if they can keep up",
+    about: "page-table pages freed per second, all freeing threads together, if they can keep up",
 };
 
 const FREEING_THREADS: Parameter = Parameter {
@@ -61,7 +61,7 @@ const FREEING_THREADS: Parameter = Parameter {
     least: 1.0,
     most: 1024.0,
     whole: true,
-    about: "threads, the last ones, that free table pages instead of pinning, when any are freed",
+    about: "threads, the last ones, that free page-table pages instead of pinning, when any are freed",
 };
 
 const OWN_SPACE: Parameter = Parameter {
@@ -79,7 +79,7 @@ const TABLES_PER_FREE: Parameter = Parameter {
     least: 1.0,
     most: 64.0,
     whole: true,
-    about: "table pages that one flush frees",
+    about: "page-table pages that one flush frees",
 };
 
 pub(super) const PARAMETERS: &[Parameter] = &[

@@ -86,7 +86,7 @@ pub enum Workload {
     TlbShared,
     /// A process per CPU that toggles the protection of a range of its own.
     MprotectAll,
-    /// Lockless walks that pin pages, and a freeing side of table pages.
+    /// Lockless walks that pin pages, and a freeing side of page-table pages.
     Gup,
     /// `TlbFlush2` on private file mappings.
     TlbFlush1,
@@ -135,7 +135,8 @@ impl Workload {
         (
             "gup",
             Workload::Gup,
-            "each thread pins and unpins 8 pages of its own by lockless walks; some may free table pages meanwhile",
+            "each thread pins and unpins 8 pages of its own by lockless walks; \
+             some may free page-table pages meanwhile",
         ),
         (
             "tlb_flush1",

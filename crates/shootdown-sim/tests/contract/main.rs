@@ -42,7 +42,7 @@ fn must_hold_on(play: Player, design: Design, cpus: usize, seeds: std::ops::Rang
     sum
 }
 
-/// Every way of keeping table pages from walks.
+/// Every way of keeping page-table pages from walks.
 const WALKERS: [Walkers; 6] = [
     Walkers::InterruptAll,
     Walkers::Precise,

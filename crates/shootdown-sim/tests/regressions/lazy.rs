@@ -32,7 +32,7 @@ fn free_a_table_under_a_lazy_cpu(stage: &Stage) {
     stage.goes_lazy_and_returns(1, &a, (at(4_000), at(30_000)), |_, _| ());
 }
 
-/// 35, Linux 2ff6ddf19c0e: lazy CPUs were skipped although table pages were freed; they walked the freed table
+/// 35, Linux 2ff6ddf19c0e: lazy CPUs were skipped although page-table pages were freed; they walked the freed table
 /// speculatively.
 #[test]
 fn a_lazy_cpu_is_not_skipped_when_tables_are_freed() {

@@ -1,4 +1,4 @@
-//! The extent of a flush: counts, table pages, and the frames behind.
+//! The extent of a flush: counts, page-table pages, and the frames behind.
 
 use super::roles::*;
 use super::scene::*;

@@ -1,4 +1,4 @@
-//! Lockless walks by software, and table pages that are freed or reused during them (C3). CPU 0 runs process A and
+//! Lockless walks by software, and page-table pages that are freed or reused during them (C3). CPU 0 runs process A and
 //! unlinks its table; CPU 1 runs another process and walks A's tables, so that no flush of A interrupts it.
 
 use super::roles::*;
@@ -172,7 +172,7 @@ fn a_handler_does_not_forget_a_walk_that_goes_on() {
     }
 }
 
-/// A table page that waits for a grace period is not freed before the last walk that began before it.
+/// A page-table page that waits for a grace period is not freed before the last walk that began before it.
 #[test]
 fn a_grace_period_is_not_over_before_the_walks_in_it() {
     for base in [IPI, LOG, BROADCAST] {

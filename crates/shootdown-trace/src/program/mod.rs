@@ -2,8 +2,8 @@
 //! were requested.
 //!
 //! Owns the inferences from the recording: switches that were not recorded ([`window`](self)), spaces (`spaces.rs`),
-//! and whether a flush frees table pages (`request.rs`). The kernel's *handling* of the requests (requests queued to
-//! other CPUs, flushes carried out there and at switches) makes no step: it is withheld and counted in [`Recorded`],
+//! and whether a flush frees page-table pages (`request.rs`). The kernel's *handling* of the requests (requests queued
+//! to other CPUs, flushes carried out there and at switches) makes no step: it is withheld and counted in [`Recorded`],
 //! for comparison with predictions. Memory: the live spaces and threads, and the events of [`WINDOW_NS`].
 
 mod recorded;
@@ -56,7 +56,7 @@ pub enum Action {
         space: u32,
         /// Pages; `None` for all.
         pages: Option<u32>,
-        /// Whether table pages are freed.
+        /// Whether page-table pages are freed.
         tables: bool,
         /// First byte, if the recording has the system call.
         address: Option<u64>,

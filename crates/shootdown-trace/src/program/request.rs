@@ -1,4 +1,4 @@
-//! One CPU's requests: which lines belong to the same one, and whether it frees table pages.
+//! One CPU's requests: which lines belong to the same one, and whether it frees page-table pages.
 
 use crate::{Call, Reason};
 
@@ -31,7 +31,7 @@ impl Caller {
         sent.is_some_and(|(who, asked)| who == task && (pages == asked || pages <= 0))
     }
 
-    /// Whether the request of that many pages frees table pages, and its address if the recording has it.
+    /// Whether the request of that many pages frees page-table pages, and its address if the recording has it.
     ///
     /// The kernel does not log it. A request for few pages is assumed not to. One for everything is assumed to, unless
     /// a system call says otherwise: forks, new programs and the end of a process request it, as do calls of many

@@ -215,7 +215,7 @@ impl Design {
         (
             "walk-interrupt-all",
             Policy::WALK_INTERRUPT_ALL.on(Machine::PCID),
-            "as ipi; freeing a table page interrupts every CPU, lockless walks cost nothing",
+            "as ipi; freeing a page-table page interrupts every CPU, lockless walks cost nothing",
         ),
         (
             "walk-precise",

@@ -262,8 +262,8 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn a_switch_is_over_before_it_is_said_that_what_is_loaded_was_flushed() {
-        let mut said = 0;
+    fn a_switch_is_over_before_the_loaded_space_is_reported_as_flushed() {
+        let mut reported = 0;
         for moment in 0..60 {
             let (engine, _) = three(Policy {
                 free: Free::Deferred,
@@ -283,8 +283,8 @@ mod tests {
             interleave::never();
             assert_ne!(seen.get(), Some((true, true)), "at operation {moment}");
             on(1, || engine.switch_to_kernel());
-            said += u32::from(engine.cpus[1].deferring.0.flushed.load(Ordering::Relaxed) == epoch);
+            reported += u32::from(engine.cpus[1].deferring.0.flushed.load(Ordering::Relaxed) == epoch);
         }
-        assert_eq!(said, 60);
+        assert_eq!(reported, 60);
     }
 }

@@ -33,7 +33,7 @@ impl GracesOver {
 
 /// When page-table pages may be freed.
 #[derive(Debug)]
-#[must_use = "table pages may only be freed with the proof"]
+#[must_use = "page-table pages may only be freed with the proof"]
 pub enum Retired {
     /// Now.
     Now(TablesFree),

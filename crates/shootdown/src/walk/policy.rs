@@ -53,9 +53,9 @@ pub(super) const fn honours_registered(mode: u64) -> bool {
 }
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Called after a free that interrupted `told` walkers. Decides anew once in [`REVIEW`] frees. Waits when the mode
+    /// Called after a free that interrupted so many walkers. Decides anew once in [`REVIEW`] frees. Waits when the mode
     /// changes.
-    pub(super) fn review_walks(&self, space: &Space<K::Facade, W>, told: usize) {
+    pub(super) fn review_walks(&self, space: &Space<K::Facade, W>, interrupted: usize) {
         if self.policy().walkers != Walkers::Adaptive {
             return;
         }
@@ -67,14 +67,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let now = self.kernel.now_ns();
         let interval = now.wrapping_sub(counts.since.swap_full(now)) / REVIEW;
-        let (told, walks) = (counts.told.swap_full(0), counts.walks.swap_full(0));
+        let (interrupted, walks) = (counts.interrupted.swap_full(0), counts.walks.swap_full(0));
         // A hint: the exchange in `change_walks` decides.
         let mode = space.walk_mode.load(Ordering::Relaxed);
         if is_precise(mode) {
             if interval > counts.at_change.load(Ordering::Relaxed).saturating_mul(RARER) {
                 self.change_walks(space, PRECISE, 0);
             }
-        } else if told >= REVIEW && walks < told * (WALKS_PER_IPI + told / REVIEW * WALKS_PER_SWITCH) {
+        } else if interrupted >= REVIEW
+            && walks < interrupted * (WALKS_PER_IPI + interrupted / REVIEW * WALKS_PER_SWITCH)
+        {
             counts.at_change.store(interval, Ordering::Relaxed);
             self.change_walks(space, 0, PRECISE);
         }

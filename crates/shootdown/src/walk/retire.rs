@@ -25,7 +25,7 @@ use core::sync::atomic::Ordering;
 /// purged on every CPU, and every lockless walk that could hold a pointer to them has ended (C3). Data frames of the
 /// range may be freed too.
 #[derive(Debug)]
-#[must_use = "table pages may only be freed with this proof"]
+#[must_use = "page-table pages may only be freed with this proof"]
 pub struct TablesFree(pub(super) ());
 
 /// CPUs that may hold a pointer to an unlinked page.
@@ -50,12 +50,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return TablesFree(());
         }
         let token = self.dispatch_with_walkers(space, range.with_tables());
-        let told = token.interrupted_walkers;
+        let interrupted = token.interrupted_walkers;
         let flushed = token.wait();
-        let Some(told) = told else {
+        let Some(interrupted) = interrupted else {
             return self.retire_tables(space, &flushed);
         };
-        self.review_walks(space, told);
+        self.review_walks(space, interrupted);
         TablesFree(())
     }
 
@@ -84,14 +84,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut token = self.token(space.id, 0);
         let mut targets = CpuMask::EMPTY;
         token.add_walkers(space, &found, &mut targets);
-        let told = found.cpus.len();
+        let interrupted = found.cpus.len();
         if targets.is_empty() {
             drop(pin);
         } else {
             self.interrupt(&mut token, targets, EncodedRequest::END_WALKS, pin, &|_| {});
         }
         let _done = token.wait();
-        self.review_walks(space, told);
+        self.review_walks(space, interrupted);
         TablesFree(())
     }
 
@@ -103,7 +103,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         debug_assert!(
             flushed.is_of_several(),
-            "table pages are freed after a flush without tables (`Range::with_tables`), or of another space"
+            "page-table pages are freed after a flush without tables (`Range::with_tables`), or of another space"
         );
         let _flushed = self.flush(space, Range::WHOLE);
     }
@@ -130,7 +130,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn walkers_of(&self, space: &Space<K::Facade, W>, me: CpuId) -> ActiveWalkers<W> {
         assert!(
             !self.cpus[me].walking.inside(),
-            "table pages are freed by a CPU that holds a walk guard: drop it first"
+            "page-table pages are freed by a CPU that holds a walk guard: drop it first"
         );
         let (published, registered) = match self.policy().walkers {
             Walkers::None => (false, false),

@@ -349,10 +349,10 @@ fn words(outcomes: &[Outcome], extent: Extent, details: bool) -> String {
         false => outcome.report.states,
     };
     let mut rows = Vec::new();
-    let mut told = BTreeSet::new();
+    let mut listed = BTreeSet::new();
     for &(name, memory) in names
         .iter()
-        .filter(|(name, memory)| told.insert((*name, memory.name())))
+        .filter(|(name, memory)| listed.insert((*name, memory.name())))
     {
         let own: Vec<&Outcome> = outcomes
             .iter()

@@ -174,8 +174,8 @@ fn section(findings: &Findings, table: &str) -> String {
         escape(&distinct(&lines, |line| &line.published.workload).join(", ")),
         escape(&distinct(&lines, |line| &line.published.machine).join(" and "))
     );
-    if let Some(said) = measured(&lines, findings.settings) {
-        html.push_str(&format!("<p class=\"soft\">{said}.</p>\n"));
+    if let Some(sentence) = measured(&lines, findings.settings) {
+        html.push_str(&format!("<p class=\"soft\">{sentence}.</p>\n"));
     }
     html.push_str(&plots(findings, table));
     html.push_str(&drawn(&grid, &lines));
@@ -208,8 +208,8 @@ fn measured(lines: &[Line], settings: &Settings) -> Option<String> {
         format!("rates are {operation}s per second, all threads together")
     });
     let medians = (settings.runs > 1).then(|| format!("simulated numbers are medians of {} runs", settings.runs));
-    let said: Vec<String> = unit.into_iter().chain(medians).collect();
-    (!said.is_empty()).then(|| page::capitalized(&said.join("; ")))
+    let sentence: Vec<String> = unit.into_iter().chain(medians).collect();
+    (!sentence.is_empty()).then(|| page::capitalized(&sentence.join("; ")))
 }
 
 /// The terminal's table, with a bar beside the error of the simulation, and the measured quantity; its rows are

@@ -53,7 +53,7 @@ impl Decision {
                 Some(active),
                 None,
                 format!(
-                    "a space is active on {} or more: it asks for a system-wide tag",
+                    "a space is active on {} or more: it requests a system-wide tag",
                     counted(active, "CPU")
                 ),
             ),
@@ -65,7 +65,7 @@ impl Decision {
                 Some(active),
                 Some((without, with)),
                 format!(
-                    "a space active on {} asks for a system-wide tag: a request is expected to cost {} without \
+                    "a space active on {} requests a system-wide tag: a flush is expected to cost {} without \
                      one, {} with one: beyond the margin of an eighth",
                     counted(active, "CPU"),
                     ns(without),
@@ -164,7 +164,7 @@ impl Decision {
 /// there are more, threshold moves are left out. A threshold move while a space has a tag, which is broadcast in any
 /// case, is only counted.
 pub(super) fn decisions(decision_log: &DecisionLog, most: usize) -> Vec<String> {
-    let (mut told, mut promoted, mut idle) = (Vec::new(), 0_u32, Vec::new());
+    let (mut shown, mut promoted, mut idle) = (Vec::new(), 0_u32, Vec::new());
     for note in &decision_log.notes {
         match note.event {
             Event::Promoted => promoted += 1,
@@ -175,9 +175,9 @@ pub(super) fn decisions(decision_log: &DecisionLog, most: usize) -> Vec<String> 
             }
             _ => {}
         }
-        told.extend(Decision::of(note));
+        shown.extend(Decision::of(note));
     }
-    let mut lines = listed(decision_log, &told, most);
+    let mut lines = listed(decision_log, &shown, most);
     if let Some((least, greatest)) = idle.iter().min().zip(idle.iter().max()) {
         let span = match least == greatest {
             true => cpus(*least).to_string(),
@@ -193,12 +193,12 @@ pub(super) fn decisions(decision_log: &DecisionLog, most: usize) -> Vec<String> 
 }
 
 /// The decisions with an effect, `most` of them one by one.
-fn listed(decision_log: &DecisionLog, told: &[Decision], most: usize) -> Vec<String> {
-    if told.is_empty() {
+fn listed(decision_log: &DecisionLog, shown: &[Decision], most: usize) -> Vec<String> {
+    if shown.is_empty() {
         return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];
     }
-    let (all, many) = (told.len(), told.len() > most);
-    let kept = told
+    let (all, many) = (shown.len(), shown.len() > most);
+    let kept = shown
         .iter()
         .filter(|decision| !(many && decision.kind == Kind::ThresholdMoved));
     let mut lines: Vec<String> = kept

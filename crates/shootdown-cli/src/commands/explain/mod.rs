@@ -152,7 +152,7 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
         let [low, high] = ends.map(number::rate);
         format!(" [{low}, {high}: 90 % interval]")
     });
-    let mut told = vec![format!(
+    let mut lines = vec![format!(
         "{} {operation}s/s{likely}; {} interrupts per {operation}; \
          {} of CPU time in invalidation; {} stale translations in {} checked accesses.",
         number::rate(result.ops_per_s),
@@ -162,9 +162,9 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
         number::count(result.accesses_checked),
     )];
     if explanation.design.policy.reach != Reach::Adaptive {
-        told.push(format!("`{}` fixes the method: nothing was measured.", spec.design));
+        lines.push(format!("`{}` fixes the method: nothing was measured.", spec.design));
     } else {
-        told.extend(costs(explanation, spec.machine.topology.cpus() as u64));
+        lines.extend(costs(explanation, spec.machine.topology.cpus() as u64));
     }
     let mut ways = format!(
         "From the start: {} needed no other CPU, {} sent interrupts",
@@ -183,15 +183,15 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
             number::count(counts.any_tag)
         ));
     }
-    told.push(ways + ".");
-    told.push(format!(
+    lines.push(ways + ".");
+    lines.push(format!(
         "CPUs caught up from the flush log {}, by flushing a whole tag {}.",
         number::times(counts.caught_up_partly),
         number::times(counts.caught_up_whole)
     ));
-    told.extend(decisions(decision_log, decisions_shown));
-    told.extend(measurements(decision_log));
-    told
+    lines.extend(decisions(decision_log, decisions_shown));
+    lines.extend(measurements(decision_log));
+    lines
 }
 
 /// The measurements at start, if any.
@@ -203,24 +203,24 @@ fn calibrated(decision_log: &DecisionLog) -> Option<Costs> {
 }
 
 fn costs(explanation: &Explanation, cpus: u64) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     if let Some(start) = calibrated(&explanation.decision_log) {
-        told.push(format!("Measured at start: {}.", cost_text(&start, explanation)));
+        lines.push(format!("Measured at start: {}.", cost_text(&start, explanation)));
     }
-    told.push(format!(
+    lines.push(format!(
         "Estimated at the end: {}.",
         cost_text(&explanation.costs, explanation)
     ));
     let policy = &explanation.design.policy;
     if explanation.broadcast && matches!(policy.tags, Tags::HybridByCost { .. }) {
-        told.push(format!(
+        lines.push(format!(
             "System-wide tags: a space gets one, or gives it back, \
              where that lowers the cost of its requests by more than the margin of an eighth. \
              A space that has changed for its costs before changes after {} timed requests in a row.",
             policy.demote_after
         ));
     }
-    told.push(if !explanation.broadcast {
+    lines.push(if !explanation.broadcast {
         "This machine cannot broadcast: a request that needs other CPUs is sent by interrupts.".to_string()
     } else if explanation.aimed {
         "Remote actions name one tag: a request is broadcast, \
@@ -229,7 +229,7 @@ fn costs(explanation: &Explanation, cpus: u64) -> Vec<String> {
     } else {
         threshold(explanation, cpus)
     });
-    told
+    lines
 }
 
 /// The number of other CPUs from which requests are broadcast: both costs there, and the rule that keeps it there.

@@ -64,7 +64,7 @@ fn the_sentence_and_the_decisions_follow_from_the_numbers_in_json() {
                 }
             };
             let broadcast = number("broadcast_ns") + number("broadcast_disturbed_ns");
-            let told = words(&spec, &result, &explanation, 8).join("\n");
+            let lines = words(&spec, &result, &explanation, 8).join("\n");
             let expected = if 4 * broadcast > 5 * by_interrupts(from) + 4 {
                 "; interrupts cost less by more than a quarter, but not for 16 timed requests in a row. "
             } else if 4 * by_interrupts(from - 1) > 5 * broadcast + 4 {
@@ -74,7 +74,7 @@ fn the_sentence_and_the_decisions_follow_from_the_numbers_in_json() {
             } else {
                 "; interrupts cost less, but not by more than a quarter. "
             };
-            assert!(told.contains(expected), "{machine}, {threads}: {expected}: {told}");
+            assert!(lines.contains(expected), "{machine}, {threads}: {expected}: {lines}");
         }
         for decision in value["decisions"].as_array().unwrap() {
             let (without, with) = (decision["without_tag_ns"].as_u64(), decision["with_tag_ns"].as_u64());
@@ -107,7 +107,7 @@ fn json_says_what_the_words_say() {
         value["requests"][2]["count"],
         explanation.decision_log.requests[2].count
     );
-    let told = decisions(&explanation.decision_log, usize::MAX);
+    let lines = decisions(&explanation.decision_log, usize::MAX);
     let listed = value["decisions"].as_array().unwrap();
     // Programs get every decision, people those with an effect.
     let of_tags = |line: &&String| {
@@ -115,10 +115,11 @@ fn json_says_what_the_words_say() {
     };
     let moved = |decision: &&serde_json::Value| decision["kind"] == "threshold-moved";
     let thresholds = listed.iter().filter(moved).count();
-    assert_eq!(listed.len() - thresholds, told.iter().filter(of_tags).count());
+    assert_eq!(listed.len() - thresholds, lines.iter().filter(of_tags).count());
     let promoted = listed.iter().find(|decision| decision["kind"] == "promoted").unwrap();
     assert!(
-        told.iter()
+        lines
+            .iter()
             .any(|line| line.contains(promoted["what"].as_str().unwrap()))
     );
     let start = calibrated(&explanation.decision_log).unwrap();
@@ -186,7 +187,7 @@ fn a_machine_that_cannot_broadcast_is_not_said_to() {
 #[test]
 fn the_command_repeats_how_many_decisions_were_told() {
     use clap::Parser;
-    let told = |more: &[&str]| {
+    let lines = |more: &[&str]| {
         let words = [&["shootdown", "explain", "tlb_flush2"], more].concat();
         let Some(crate::args::Command::Explain(args)) = crate::args::Cli::try_parse_from(words).unwrap().command else {
             panic!("not explain")
@@ -194,8 +195,8 @@ fn the_command_repeats_how_many_decisions_were_told() {
         let (spec, ..) = explained(2, &[], "ipi");
         command_line(&args, &spec, &Target::new("milan-72", None, &[]).unwrap())
     };
-    assert!(told(&["--decisions", "40"]).ends_with(" --virtual-ms 1 --decisions 40"));
-    assert!(told(&[]).ends_with(" --virtual-ms 1"));
+    assert!(lines(&["--decisions", "40"]).ends_with(" --virtual-ms 1 --decisions 40"));
+    assert!(lines(&[]).ends_with(" --virtual-ms 1"));
 }
 
 #[test]

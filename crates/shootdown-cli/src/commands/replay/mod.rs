@@ -44,7 +44,7 @@ use row::{Prediction, Row};
 const AS_RECORDED: [&str; 2] = ["ipi-trim", "ipi"];
 
 /// Where predicted and recorded differ although the engine handles requests as the kernel does.
-const DIFFERENCES: &str = "Inferred, because the recording lacks it: which flushes free table pages (forks, \
+const DIFFERENCES: &str = "Inferred, because the recording lacks it: which flushes free page-table pages (forks, \
     new programs and ends of processes are identified by a flush of everything), where a child of vfork gets its \
     own space, the time of a missing switch out of idle, and the spaces that CPUs had loaded before the first line. \
     The kernel's own space takes a tag there, and none here.";
@@ -405,15 +405,12 @@ fn notes(recording: &Recording, predicts: bool) -> Vec<String> {
         "(recorded) *: from the queuing of a request to its flush on the other CPU, which is a part of the shootdown."
             .to_string(),
         format!(
-            "{:.3} s, {}; not in the recording and inferred: {}; of spaces that it does not name: {}.",
+            "{:.3} s, {}; switches inferred because the recording lacks them: {}; \
+             requests for spaces that it does not name: {}.",
             recorded.seconds(),
             number::counted(recorded.spaces, "space"),
-            if recorded.inferred_switches == 1 {
-                "1 switch".to_string()
-            } else {
-                format!("{} switches", number::count(recorded.inferred_switches))
-            },
-            number::counted(recorded.foreign, "request")
+            number::count(recorded.inferred_switches),
+            number::count(recorded.foreign)
         ),
     ];
     if predicts {

@@ -159,7 +159,7 @@ pub fn render(view: &View<'_>) -> String {
          <p class=\"soft\">The wheel zooms, dragging moves, \
          a double click shows everything; with the keyboard: + − arrows 0.</p>\n\
          <ul class=\"legend\"><li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" \
-         rx=\"3\" class=\"ask\"/></svg>asks others to flush, and waits</li><li><svg viewBox=\"0 0 14 14\">\
+         rx=\"3\" class=\"ask\"/></svg>sends requests, and waits</li><li><svg viewBox=\"0 0 14 14\">\
          <rect width=\"14\" height=\"14\" rx=\"3\" class=\"take\"/></svg>is interrupted</li></ul>\n",
     );
     let drawn: Vec<Vec<Span>> = view.timelines.iter().map(|(_, events)| spans(events)).collect();

@@ -154,7 +154,7 @@ pub fn ratio_sentence(points: &[Point]) -> Option<String> {
         .map(|point| format!("{} {}", point.design, point.shown()))
         .collect();
     Some(format!(
-        "CPU time lost over that under {over}: {} (in brackets: 90 % interval)",
+        "CPU time lost, as a ratio to {over}: {} (in brackets: 90 % interval)",
         each.join(", ")
     ))
 }

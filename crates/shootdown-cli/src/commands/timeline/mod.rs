@@ -196,9 +196,12 @@ fn sentences(view: &View) -> Vec<String> {
         parts.push(match sent {
             1 if targets == 1 => format!("sends an interrupt to {cpus}"),
             _ if sent == targets => format!("sends interrupts to {cpus}"),
-            0 => format!("asks {cpus} to which interrupts of others were on their way"),
+            0 => format!("posts requests at {cpus}, to which IPIs of other CPUs are already on their way"),
             _ => {
-                format!("asks {cpus}, {sent} of them by interrupts of its own (others' were on their way to the rest)")
+                format!(
+                    "posts requests at {cpus} and sends IPIs to {sent} of them \
+                    (IPIs of other CPUs are already on their way to the rest)"
+                )
             }
         });
     }
@@ -207,10 +210,7 @@ fn sentences(view: &View) -> Vec<String> {
     }
     let lazy = view.count(Role::Lazy);
     if lazy > 0 {
-        parts.push(format!(
-            "leaves {lazy} lazy one{} alone",
-            if lazy == 1 { "" } else { "s" }
-        ));
+        parts.push(format!("skips {} in lazy TLB mode", number::counted(lazy, "CPU")));
     }
     let (sender, done) = (view.sender, number::time(view.duration));
     let mut sentences = vec![if targets == 0 && view.broadcasts == 0 {

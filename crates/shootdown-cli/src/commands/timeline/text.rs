@@ -51,7 +51,7 @@ pub fn describe(lane: &Lane, view: &View) -> String {
         }
         (Role::Target, None, Some(answered)) => format!("answers {}, while it waits itself", at(answered)),
         (Role::Target, ..) => "target, had answered already".to_string(),
-        (Role::Lazy, ..) => "lazy: not interrupted, catches up before user code".to_string(),
+        (Role::Lazy, ..) => "in lazy TLB mode: not interrupted, catches up before user code".to_string(),
         _ if view.broadcasts > 0 => "reached by broadcast".to_string(),
         _ => "not a target".to_string(),
     }
@@ -73,7 +73,7 @@ pub fn others<'a>(hidden: impl Iterator<Item = &'a Lane> + Clone, view: &View) -
     let mut parts = Vec::new();
     let lazy = hidden.count() - ran;
     if lazy > 0 {
-        parts.push(format!("{lazy} {} lazy and left alone", were(lazy)));
+        parts.push(format!("{lazy} {} skipped in lazy TLB mode", were(lazy)));
     }
     if ran > 0 {
         parts.push(format!("{ran} other {} {what}", were(ran)));
@@ -254,7 +254,7 @@ mod tests {
         view.lanes.extend((5..40).map(|cpu| Lane { cpu, ..lane.clone() }));
         let text = draw(&view, 80);
         assert!(
-            text.contains("1 CPU was lazy and left alone, 36 other CPUs were not targeted"),
+            text.contains("1 CPU was skipped in lazy TLB mode, 36 other CPUs were not targeted"),
             "{text}"
         );
         assert!(!text.contains("CPU 39"), "{text}");

@@ -1,7 +1,7 @@
-//! The `walkers` command: the cost of lockless walks, the cost of freeing table pages, and the rates of frees at which
-//! two modes of walk protection break even.
+//! The `walkers` command: the cost of lockless walks, the cost of freeing page-table pages, and the rates of frees at
+//! which two modes of walk protection break even.
 //!
-//! 60 threads pin pages by lockless walks and four free table pages (workload `gup`), from no frees to as many as
+//! 60 threads pin pages by lockless walks and four free page-table pages (workload `gup`), from no frees to as many as
 //! possible: of a process of their own without walks, or with `--shared` of the one that is walked.
 
 mod json;
@@ -236,7 +236,7 @@ impl Findings {
             "a process without walks"
         };
         format!(
-            "gup on {}: {PINNING} threads pin pages by lockless walks, {FREEING} free table pages of {whose}",
+            "gup on {}: {PINNING} threads pin pages by lockless walks, {FREEING} free page-table pages of {whose}",
             self.machine
         )
     }

@@ -68,7 +68,7 @@ fn plots(findings: &Findings) -> String {
              <figure>{plot}<figcaption>{caption}</figcaption></figure>\n"
         )
     };
-    const FREES: &str = "table pages to be freed per second";
+    const FREES: &str = "page-table pages to be freed per second";
     let lost = lines(&|row, design| 100.0 * (1.0 - row.pins(design) / row.best()));
     let interrupts = lines(&|row, design| row.of(design).map_or(f64::NAN, interrupts_per_s));
     let any = interrupts
