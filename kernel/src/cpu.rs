@@ -23,7 +23,7 @@ pub struct Cpu {
     /// It runs, and takes interrupts.
     pub up: AtomicBool,
     /// The address space of user addresses here, whose faults are handled. None where no task and no workload runs,
-    /// whatever root is loaded.
+    /// even if the root of an address space is loaded.
     pub space: Cell<Option<&'static AddressSpace>>,
     /// Loaded root and tag, for the check of freed roots.
     pub loaded_root: AtomicU64,

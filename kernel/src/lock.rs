@@ -1,7 +1,7 @@
 //! Spin locks that yield the emulator's turn. `sleeping.rs` has the lock whose waiters sleep.
 //!
-//! The holder of one waits for nothing: no flush, no sleeping lock, no other CPU (C5). No handler takes a lock that it
-//! may interrupt: neither the shootdown handler nor another. So they may be taken with interrupts on or off. A CPU that
+//! While a CPU holds one, it does not flush, take a sleeping lock or wait for another CPU (C5). No interrupt handler
+//! takes a lock that the interrupted code may hold. So these locks may be taken with interrupts on or off. A CPU that
 //! spins with interrupts off delays others only for the holder's critical section.
 
 /// Yields while a lock is taken.
