@@ -37,8 +37,8 @@ const PROGRAMS: [&str; 4] = ["remap", "compact", "collapse", "hotplug"];
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo xtask linux",
-    after_help = "The sources are Debian's package linux-source-6.12, downloaded and unpacked below target/linux: 4 GB with \
-        the builds. A kernel is built anew when its sources, linux/, the library or linux/config change.\n\
+    after_help = "The sources are Debian's package linux-source-6.12, downloaded and unpacked below target/linux: \
+        4 GB with the builds. A kernel is built anew when its sources, linux/, the library or linux/config change.\n\
         Exit status: 0; 1 when something failed or a read was stale; 2 on bad usage."
 )]
 struct Args {

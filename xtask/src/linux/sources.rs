@@ -57,7 +57,8 @@ pub fn debians(end: Instant) -> Result<Sources, String> {
     let archive = Archive::of(Arch::X86_64);
     let package = archive.find(Some(PACKAGE), end).map_err(|_| {
         format!(
-            "no package {PACKAGE} in Debian's lists; run: sudo apt-get update (on Debian 12 with its security updates, or 13)"
+            "no package {PACKAGE} in Debian's lists; run: \
+             sudo apt-get update (on Debian 12 with its security updates, or 13)"
         )
     })?;
     let place = place()?;
