@@ -174,7 +174,8 @@ fn gate(counts: &[Count]) -> String {
         "\nInstructions of a shootdown (madvise_spin)\n{}{}",
         draw(&header, 3, sides.flatten().collect()),
         if rows.iter().any(|count| count.barriers.is_some()) {
-            "barriers: from the DSB before a broadcast TLBI to the one behind it; Linux's flush has no function on Arm\n"
+            "barriers: from the DSB before a broadcast TLBI to the one \
+             behind it; Linux's flush has no function on Arm\n"
         } else {
             ""
         }

@@ -22,8 +22,9 @@ pub enum Accel {
     after_help = "Builds kernel/ of the checkout and runs it once for each design and thread count. \
     With `--accel tcg` instructions are counted and runs are deterministic: the same seed and --icount print the same. \
     Emulated CPUs then take turns, so rates are those of the guest's clock, not of a real machine; \
-    interrupts and instructions per operation are exact. On a processor \
-    without INVLPGB the kernel emulates it by IPIs, in its invalid-opcode handler, and the output says so. \
+    interrupts and instructions per operation are exact. \
+    On a processor without INVLPGB the kernel emulates it by IPIs, in its invalid-opcode handler, \
+    and the output says so. \
     On RISC-V, broadcasts are remote fences of OpenSBI.\n\n\
     Examples:\n  \
     shootdown qemu --workload tlb_flush2 --designs ipi,broadcast,adaptive --cpus 4\n  \

@@ -1,9 +1,9 @@
 //! Several tasks on one CPU: task switches, and the points at which a switch may happen.
 //!
 //! Owns how a parked task takes the place of a running one. A scheduler, built on these functions, decides when to
-//! switch. A machine without added tasks pays one test at each point. A switch happens only where the task's stack holds
-//! no frame of the machine that remembers its CPU: at the end of a split charge, between two evaluations of a condition,
-//! and where interrupts are unmasked. So a task may continue on any CPU.
+//! switch. A machine without added tasks pays one test at each point. A switch happens only where the task's stack
+//! holds no frame of the machine that remembers its CPU: at the end of a split charge, between two evaluations of a
+//! condition, and where interrupts are unmasked. So a task may continue on any CPU.
 
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State, Task};
 use super::parked::Parked;
