@@ -61,7 +61,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let counts = &space.walk_counts.0;
         // Counts order nothing; words have no weaker read-modify-write.
-        counts.told.fetch_add_full(told as u64);
+        counts.interrupted.fetch_add_full(interrupted as u64);
         if !(counts.frees.fetch_add_full(1) + 1).is_multiple_of(REVIEW) {
             return;
         }

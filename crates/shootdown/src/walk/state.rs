@@ -7,7 +7,7 @@ pub(crate) struct Counts<F: Facade> {
     /// Frees so far.
     pub(super) frees: F::U64,
     /// Registrations found by frees since the last decision.
-    pub(super) told: F::U64,
+    pub(super) interrupted: F::U64,
     /// Walks that those registrations have served.
     pub(super) walks: F::U64,
     /// When the last decision was made, ns.
@@ -21,7 +21,7 @@ impl<F: Facade> Counts<F> {
         let zero = || F::U64::new(0);
         Counts {
             frees: zero(),
-            told: zero(),
+            interrupted: zero(),
             walks: zero(),
             since: zero(),
             at_change: zero(),
