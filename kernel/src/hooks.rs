@@ -28,7 +28,7 @@ pub struct Hooks {
 impl Hooks {
     /// A broadcast was rejected, so nothing was flushed. Every CPU that is up flushes everything.
     #[cold]
-    fn flush_everywhere(&self) {
+    pub fn flush_everywhere(&self) {
         let me = cpu().id;
         let is_up = |other: &&Cpu| other.id != me && other.up.load(Ordering::Acquire);
         let others = cpu::all().iter().filter(is_up).map(|other| other.id);

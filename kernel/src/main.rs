@@ -13,6 +13,7 @@
 //! | the processor, the board and its loader; page-table entries | `arch/`, a folder for each instruction set |
 //! | CPUs, their jobs, interrupt handlers, time | `cpu.rs`, `smp.rs`, `trap.rs`, `time.rs` |
 //! | programs | `workloads.rs`, `table.rs` (designs in one boot), `torture/`, `linux/` (unmodified programs) |
+//! | the effect of each invalidating instruction | `operands.rs` |
 #![no_std]
 #![no_main]
 
@@ -35,6 +36,7 @@ mod linux;
 mod lock;
 mod measure;
 mod memory;
+mod operands;
 mod options;
 mod paging;
 mod probe;
@@ -112,6 +114,9 @@ pub fn first_cpu(told: &boot::Told) -> ! {
         arch::console::in_bochs();
     }
     cpu::set_up(&controller::set_up(told));
+    if let Some(Err(why)) = options.asid_bits.map(features::limit_asids) {
+        refuse("asid_bits", why);
+    }
     frames::set_up(memory::image_end(), told.memory_end, LARGE_PAGES);
     let me = &cpu::all()[0];
     // SAFETY: once, by the first CPU.
@@ -161,9 +166,9 @@ fn set_up_engine(options: &Options, design: Design) {
     if let Some(name) = options.fault {
         select_bug(name);
     }
-    let design = features::on_this_machine(design);
+    let design = features::on_this_machine(options.with_errata(design));
     let design = if options.workload == "torture" {
-        torture::tightened(design, cpus)
+        torture::tightened(design, cpus, options.tags)
     } else {
         design
     };
@@ -197,15 +202,17 @@ fn run(options: &Options) -> ! {
             #[cfg(target_arch = "x86_64")]
             controller::survive_nmis();
             println!(
-                "shootdown kernel: {} CPUs, design {}, {:?}, {} ticks per second",
+                "shootdown kernel: {} CPUs, design {}, {:?}, {} ticks per second, tags: {}",
                 cpu::all().len(),
                 options.design_name,
                 features::get(),
-                time::hertz()
+                time::hertz(),
+                features::tags_in_words()
             );
             serial::exit(Status::Success)
         }
         "torture" => torture::run(options),
+        "operands" => operands::run(options),
         "linux" => linux::run(options),
         name => match workloads::named(name) {
             Some(workload) if options.table => table::run(workload, options),

@@ -1,7 +1,7 @@
 //! The command line: words of the form `key=value`.
 
 use crate::hooks::{Hooks, WORDS};
-use shootdown::{Design, Kernel, Policy};
+use shootdown::{Design, Errata, Kernel, Machine, Policy};
 
 /// A run.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +38,12 @@ pub struct Options {
     pub bochs: bool,
     /// Name of the bug to select.
     pub fault: Option<&'static str>,
+    /// Workarounds in addition to those of the processor.
+    pub errata: Errata,
+    /// Bits of ASIDs, fewer than the processor has; 0 for none.
+    pub asid_bits: Option<u32>,
+    /// Tags that torture may use, first and last.
+    pub tags: Option<(u16, u16)>,
 }
 
 impl Options {
@@ -63,6 +69,9 @@ impl Options {
             emulate: true,
             bochs: false,
             fault: None,
+            errata: Errata::NONE,
+            asid_bits: None,
+            tags: None,
         };
         for word in line.split_whitespace() {
             let Some((key, value)) = word.split_once('=') else {
@@ -106,10 +115,22 @@ impl Options {
                 "emulate" => options.emulate = number()? != 0,
                 "bochs" => options.bochs = number()? != 0,
                 "fault" => options.fault = Some(value),
+                "errata" => options.errata = errata(value).map_err(|why| (word, why))?,
+                "asid_bits" => options.asid_bits = Some(number()? as u32),
+                "tags" => options.tags = Some(tags(value).ok_or((word, "expected two tags, such as 250-270"))?),
                 _ => return Err((word, "no such option")),
             }
         }
         Ok(options)
+    }
+
+    /// `design`, with the workarounds of the command line in addition to its own.
+    pub fn with_errata(&self, design: Design) -> Design {
+        let own = design.machine.errata;
+        design.policy.on(Machine {
+            errata: either(own, self.errata),
+            ..design.machine
+        })
     }
 
     /// The machine, as reports name it.
@@ -132,4 +153,34 @@ impl Options {
     pub fn thread_counts(&self) -> impl Iterator<Item = usize> {
         self.thread_counts.split(',').filter_map(|count| count.parse().ok())
     }
+}
+
+/// The workarounds of either.
+pub fn either(one: Errata, other: Errata) -> Errata {
+    Errata {
+        never_broadcast: one.never_broadcast || other.never_broadcast,
+        interrupt_too: one.interrupt_too || other.interrupt_too,
+        repeat: one.repeat || other.repeat,
+    }
+}
+
+/// Names of workarounds, separated by commas.
+fn errata(names: &str) -> Result<Errata, &'static str> {
+    let mut errata = Errata::NONE;
+    for name in names.split(',') {
+        match name {
+            "never-broadcast" => errata.never_broadcast = true,
+            "interrupt-too" => errata.interrupt_too = true,
+            "repeat" => errata.repeat = true,
+            _ => return Err("no such workaround: there are never-broadcast, interrupt-too, repeat"),
+        }
+    }
+    Ok(errata)
+}
+
+/// Two tags, of which the first is not 0 and the last not below it.
+fn tags(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-')?;
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (0 < first && first <= last).then_some((first, last))
 }

@@ -89,6 +89,12 @@ pub fn print_last(text: fmt::Arguments<'_>) {
     console::show(text);
 }
 
+/// Ends the run: the machine lacks something. The text says what, where it was looked for, and what to do.
+pub fn give_up(text: fmt::Arguments<'_>) -> ! {
+    print_last(format_args!("shootdown kernel: {text}"));
+    exit(Status::Failure)
+}
+
 /// Prints one line, for callers that must take no lock: a hook of the engine.
 pub fn print_at_once(text: fmt::Arguments<'_>) {
     let mine = take_at_once();

@@ -56,8 +56,10 @@ pub struct Case {
 pub enum Expected {
     /// With success.
     Success,
-    /// The same, and its line of JSON has this text.
+    /// The same, and a line of its output has this text.
     Says(&'static str),
+    /// The kernel gives up, and its last line has these words.
+    Refused(&'static str),
     /// The output equals that of another run too. On a busy host QEMU's own thread occasionally runs a timer in place
     /// of the thread that runs the CPUs, and a turn then ends elsewhere. So when two runs differ, one of a few more
     /// must equal an earlier one. (On two busy cores one run in five differed, with this kernel and with older ones.)
@@ -212,10 +214,22 @@ impl Case {
             }
             Expected::Says(text) => {
                 let run = self.once(image, &self.command_line)?;
-                match (run.problem(), run.json()) {
-                    (Some(problem), _) => Err(problem),
-                    (None, Some(line)) if line.contains(text) => Ok(format!("passed in {:.1} s: {text}", run.seconds)),
-                    (None, line) => Err(format!("expected {text} in {}", line.unwrap_or("nothing"))),
+                match run.problem() {
+                    Some(problem) => Err(problem),
+                    None if run.lines.iter().any(|line| line.contains(text)) => {
+                        Ok(format!("passed in {:.1} s: {text}", run.seconds))
+                    }
+                    None => Err(format!("expected {text} in {}", run.lines.join("\n"))),
+                }
+            }
+            Expected::Refused(words) => {
+                let run = self.once(image, &self.command_line)?;
+                match (run.ended, run.problem()) {
+                    (Ended::Failure | Ended::Usage, Some(why)) if why.contains(words) => Ok(format!("refused: {why}")),
+                    (_, why) => Err(format!(
+                        "expected to be refused with {words}: {}",
+                        why.unwrap_or_default()
+                    )),
                 }
             }
             Expected::Twice => {

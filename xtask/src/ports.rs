@@ -188,13 +188,32 @@ fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case)
         ..case(format!("boot, {name}"), "workload=hello".into())
     };
     let mut cases = vec![hello("8 CPUs", 8, emulator.clone())];
-    if arch == Arch::Aarch64 {
-        let at_el2 = emulator.clone().with_board(",virtualization=on");
-        cases.push(hello("entered at EL2", 4, at_el2));
-        for name in ["cortex-a53", "cortex-a57"] {
-            cases.push(hello(name, 4, emulator.clone().with_processor(name)));
+    for (word, why) in [
+        ("asid_bits=9", if arch == Arch::Aarch64 { "8 or 16 bits" } else { "" }),
+        ("errata=none", "there are never-broadcast, interrupt-too, repeat"),
+        ("design=fastest", "no such design"),
+    ] {
+        if !why.is_empty() {
+            cases.push(Case {
+                expected: Expected::Refused(why),
+                ..case(format!("bad input, {word}"), word.into())
+            });
         }
     }
+    cases.push(Case {
+        // See `FENCED`.
+        at_once: arch == Arch::Riscv64,
+        expected: Expected::Says(match arch {
+            // Entries outlive a root load under the same ASID that does not flush them: a reuse would show.
+            Arch::Aarch64 => "\"kept_over_a_root_load_without_flush\":true",
+            _ => "\"kept_over_a_root_load_without_flush\":false",
+        }),
+        ..case("each invalidation, by its effect".into(), "workload=operands".into())
+    });
+    cases.extend(match arch {
+        Arch::Aarch64 => processors(emulator, case),
+        _ => harts(emulator, case),
+    });
     for (workload, design) in [
         ("tlb_flush2", "arm-ipi"),
         ("madvise_spin", "arm-broadcast"),
@@ -216,6 +235,120 @@ fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case)
             ..case(
                 format!("process_churn, {design}"),
                 format!("workload=process_churn design={design}"),
+            )
+        });
+    }
+    cases
+}
+
+/// Arm's processors: widths of ASIDs, range operations, errata by MIDR; and the kernel entered at EL2.
+fn processors(emulator: &Emulator, case: &dyn Fn(String, String) -> Case) -> Vec<Case> {
+    let torture = |name: String, emulator: Emulator, words: &str| Case {
+        emulator,
+        ..case(name, format!("workload=torture steps=300 jitter=700 {words}"))
+    };
+    let churn = |processor, broadcasts| Case {
+        emulator: emulator.clone().with_processor(processor),
+        shift: 4,
+        expected: Expected::Says(broadcasts),
+        ..case(
+            format!("process_churn, arm-broadcast, {processor}"),
+            "workload=process_churn design=arm-broadcast".into(),
+        )
+    };
+    let mut cases = vec![
+        Case {
+            emulator: emulator.clone().with_board(",virtualization=on"),
+            ..case("boot, entered at EL2".into(), "workload=hello".into())
+        },
+        torture(
+            "torture, adaptive, entered at EL2".into(),
+            emulator.clone().with_board(",virtualization=on"),
+            "design=adaptive",
+        ),
+        Case {
+            emulator: emulator.clone().with_board(",gic-version=2"),
+            expected: Expected::Refused("no interrupt controller compatible with arm,gic-v3"),
+            ..case("bad input, a GICv2".into(), "workload=hello".into())
+        },
+        // Without range operations, and twice that where the MIDR demands repetition.
+        churn("cortex-a57", "\"broadcasts_per_op\":11.0000"),
+        churn("cortex-a76", "\"broadcasts_per_op\":22.0000"),
+    ];
+    for name in ["cortex-a53", "cortex-a57", "cortex-a76"] {
+        let emulator = emulator.clone().with_processor(name);
+        cases.push(torture(
+            format!("torture, arm-broadcast, {name}"),
+            emulator.clone(),
+            "design=arm-broadcast",
+        ));
+        cases.push(Case {
+            emulator,
+            expected: Expected::Says("\"kept_over_a_root_load_without_flush\":true"),
+            ..case(
+                format!("each invalidation, {name}"),
+                "workload=operands asid_bits=8".into(),
+            )
+        });
+    }
+    let few = ["8 tags=240-255", "16 tags=250-265"];
+    cases.extend(few.map(|bits| {
+        torture(
+            format!("torture, arm-broadcast, asid_bits={bits}"),
+            emulator.clone(),
+            &format!("design=arm-broadcast asid_bits={bits}"),
+        )
+    }));
+    let errata = ["repeat", "interrupt-too", "never-broadcast", "repeat,interrupt-too"];
+    cases.extend(errata.map(|errata| {
+        torture(
+            format!("torture, arm-broadcast, errata={errata}"),
+            emulator.clone(),
+            &format!("design=arm-broadcast errata={errata}"),
+        )
+    }));
+    cases
+}
+
+/// RISC-V's harts: without ASIDs and with few, with Svinval and without Sstc.
+fn harts(emulator: &Emulator, case: &dyn Fn(String, String) -> Case) -> Vec<Case> {
+    let svinval = emulator.clone().with_processor("rv64,svinval=on");
+    let mut cases = vec![
+        Case {
+            emulator: svinval.clone(),
+            expected: Expected::Says("svinval: true"),
+            ..case("boot, Svinval".into(), "workload=hello".into())
+        },
+        Case {
+            emulator: emulator.clone().with_processor("rv64,sstc=off"),
+            ..case("boot, without Sstc".into(), "workload=hello".into())
+        },
+        Case {
+            expected: Expected::Says("tags: none"),
+            ..case("boot, without ASIDs".into(), "workload=hello asid_bits=0".into())
+        },
+    ];
+    for (name, emulator, words) in [
+        ("Svinval", &svinval, ""),
+        ("without ASIDs", emulator, "asid_bits=0"),
+        ("ASIDs of 8 bits", emulator, "asid_bits=8 tags=240-255"),
+    ] {
+        for design in ["ipi", "arm-ipi"] {
+            cases.push(Case {
+                emulator: emulator.clone(),
+                ..case(
+                    format!("torture, {design}, {name}"),
+                    format!("workload=torture steps=300 jitter=700 design={design} {words}"),
+                )
+            });
+        }
+        cases.push(Case {
+            emulator: emulator.clone(),
+            at_once: true,
+            cpus: 2,
+            ..case(
+                format!("torture, arm-broadcast, {name}, 2 harts at once"),
+                format!("workload=torture steps=300 jitter=20000 design=arm-broadcast {words}"),
             )
         });
     }

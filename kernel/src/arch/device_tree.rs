@@ -102,9 +102,6 @@ impl Tree {
     }
 
     /// End of the memory that contains `address`, limited to the direct map.
-    ///
-    /// # Panics
-    /// When the tree has no such memory.
     pub fn end_of_memory(self, address: u64) -> u64 {
         let mut nodes = Vec::new();
         collect(
@@ -116,17 +113,17 @@ impl Tree {
         let found = stretches
             .into_iter()
             .find(|&(start, length)| (start..start + length).contains(&address));
-        let (start, length) = found.expect("the device tree has the memory that the kernel is in");
+        let (start, length) = found.unwrap_or_else(|| lacks("no memory node with the address of the kernel"));
         (start + length).min(DIRECT_BYTES)
     }
 
     /// The `reg` of every usable CPU, `running` first.
     pub fn cpus(self, running: u64) -> Vec<u64> {
         let mut all = Vec::from([running]);
-        let cpus = self.0.find_node("/cpus").expect("the device tree has CPUs");
+        let cpus = self.0.find_node("/cpus").unwrap_or_else(|| lacks("no /cpus"));
         for node in cpus.children().filter(|node| node.name_without_address() == "cpu") {
             let usable = text(&node, "status").is_none_or(|status| status == "okay");
-            let id = number(&node, "reg").expect("a CPU of the device tree has a number");
+            let id = number(&node, "reg").unwrap_or_else(|| lacks("a CPU has no reg"));
             if usable && id != running {
                 all.push(id);
             }
@@ -158,10 +155,14 @@ impl Tree {
 
     /// A string property of each CPU.
     pub fn text_of_cpus(self, name: &str) -> Vec<String> {
-        let cpus = self.0.find_node("/cpus").expect("the device tree has CPUs");
+        let cpus = self.0.find_node("/cpus").unwrap_or_else(|| lacks("no /cpus"));
         let nodes = cpus.children().filter(|node| node.name_without_address() == "cpu");
         nodes.map(|node| text(&node, name).unwrap_or_default()).collect()
     }
+}
+
+fn lacks(what: &str) -> ! {
+    crate::serial::give_up(format_args!("device tree: {what}; use another device tree"))
 }
 
 fn collect(node: FdtNode<'static>, wanted: &dyn Fn(&FdtNode<'static>) -> bool, found: &mut Vec<FdtNode<'static>>) {

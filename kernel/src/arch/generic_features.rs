@@ -1,7 +1,8 @@
 //! What the engine needs to know of a processor whose broadcasts are not emulated: Arm and RISC-V.
 
 use crate::arch::features::get;
-use shootdown::{Design, Errata, Machine};
+use crate::options::either;
+use shootdown::{Design, Machine};
 use shootdown_cpu::Processor;
 
 /// Whether spaces have tags.
@@ -19,17 +20,7 @@ pub fn broadcasts(_emulate: bool, _engine_broadcasts: bool) -> (Processor, bool)
 pub fn on_this_machine(design: Design) -> Design {
     let (machine, tried) = (get().processor.machine(), design.machine.errata);
     design.policy.on(Machine {
-        errata: Errata {
-            never_broadcast: machine.errata.never_broadcast || tried.never_broadcast,
-            interrupt_too: machine.errata.interrupt_too || tried.interrupt_too,
-            repeat: machine.errata.repeat || tried.repeat,
-        },
+        errata: either(machine.errata, tried),
         ..machine
     })
-}
-
-/// Enables the used features on this CPU.
-pub fn enable() {
-    // SAFETY: none is needed.
-    unsafe { get().processor.enable() };
 }

@@ -26,9 +26,17 @@ use traffic::{Arena, Traffic};
 const STUCK: u64 = 1_500_000;
 
 /// `design` with few tags and a small ceiling, so that tags are reused and whole tags are flushed occasionally; short
-/// windows, so that spaces are promoted and demoted.
-pub fn tightened(design: Design, cpus: usize) -> Design {
+/// windows, so that spaces are promoted and demoted. `tags` are the first and the last tag, if the command line has
+/// them.
+pub fn tightened(design: Design, cpus: usize, tags: Option<(u16, u16)>) -> Design {
     let slots = 2;
+    let first_tag = tags.map_or(design.machine.first_tag, |(first, _)| first);
+    let few = u32::from(first_tag) + u32::from(slots) + cpus as u32 + 1;
+    let tag_limit = match tags {
+        Some((_, last)) => (u32::from(last) + 1).min(design.machine.tag_limit),
+        None if design.machine.tag_limit > 1 => few,
+        None => design.machine.tag_limit,
+    };
     Policy {
         slots,
         ceiling: design.policy.ceiling.min(9),
@@ -45,7 +53,8 @@ pub fn tightened(design: Design, cpus: usize) -> Design {
         ..design.policy
     }
     .on(Machine {
-        tag_limit: u32::from(design.machine.first_tag) + u32::from(slots) + cpus as u32 + 1,
+        first_tag,
+        tag_limit,
         ..design.machine
     })
 }

@@ -61,6 +61,11 @@ impl AsidWidth {
         if self.0 < other.0 { self } else { other }
     }
 
+    /// This width, but at most that many bits.
+    pub const fn at_most(self, bits: u32) -> AsidWidth {
+        if self.0 < bits { self } else { AsidWidth(bits) }
+    }
+
     /// The width in bits.
     pub const fn bits(self) -> u32 {
         self.0
@@ -145,6 +150,7 @@ mod tests {
         assert_eq!(AsidWidth::from_read_back(0x8000_0000_0008_0000 | 0x1FF << 44).bits(), 9);
         assert_eq!(AsidWidth::from_read_back(8 << 60).count(), 1);
         assert_eq!(AsidWidth(9).narrowest(WIDE), AsidWidth(9));
+        assert_eq!((WIDE.at_most(9), AsidWidth(7).at_most(9)), (AsidWidth(9), AsidWidth(7)));
     }
 
     #[test]

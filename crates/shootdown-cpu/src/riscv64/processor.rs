@@ -56,6 +56,15 @@ impl Processor {
         Processor { svinval: true, ..self }
     }
 
+    /// Uses at most this many bits of ASIDs; 0 for none. For a kernel with its own use for the others, and for tests.
+    pub fn with_asid_bits(self, bits: u32) -> Processor {
+        let asids = self.asids.map(|width| width.at_most(bits));
+        Processor {
+            asids: asids.filter(|width| width.bits() >= LEAST_BITS),
+            ..self
+        }
+    }
+
     /// The engine requires that no walk by the previous root is in progress after a root load. With this setting the
     /// write of satp itself guarantees that, and entries under the ASID that is left stay.
     ///

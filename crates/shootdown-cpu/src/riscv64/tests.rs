@@ -39,6 +39,17 @@ fn the_width_is_probed_in_the_mode_that_is_loaded_and_everything_goes() {
 }
 
 #[test]
+fn fewer_bits_than_there_are_can_be_used_and_too_few_are_none() {
+    assert_eq!(processor(16, 0).with_asid_bits(8).tag_limit(), 256);
+    assert_eq!(processor(7, 0).with_asid_bits(8).tag_limit(), 128);
+    for bits in [0, 3] {
+        let without = processor(16, 0).with_asid_bits(bits);
+        assert_eq!(without.tag_limit(), 1);
+        assert_eq!(executed(|| without.invalidate(Local::Tag(Tag(3)))), ["sfence.vma"]);
+    }
+}
+
+#[test]
 fn the_asid_that_is_left_is_fenced_so_that_no_walk_by_its_root_goes_on() {
     let new = "csrw satp, 0x8000500000080400";
     assert_eq!(load(processor(16, 7), 5, true), [new, "sfence.vma zero, 0x7"]);

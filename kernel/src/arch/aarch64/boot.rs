@@ -148,10 +148,9 @@ extern "C" fn first(tree: u64) -> ! {
     serial::set_up();
     let tree = Tree::at(tree).filter(|_| tree != 0).or_else(|| Tree::at(TREE));
     let Some(tree) = tree else {
-        serial::print_last(format_args!(
-            "shootdown kernel: no device tree, neither where the loader says nor at {TREE:#x}"
-        ));
-        serial::exit(serial::Status::Failure)
+        serial::give_up(format_args!(
+            "no device tree, neither where the loader says (X0) nor at {TREE:#x}; start it with QEMU -M virt -kernel"
+        ))
     };
     psci::set_up(tree);
     leave_identity();
@@ -207,7 +206,10 @@ pub fn start(other: &Cpu, stack: u64) {
     unsafe { core::arch::asm!("dc cvac, {}", "dsb sy", in(reg) STACK.as_ptr(), options(nostack)) };
     let entry = physical(start_other as *const () as *const u8);
     if let Err(why) = psci::cpu_on(controller_id(other.id), entry, other.id as u64) {
-        panic!("the firmware does not start CPU {}: PSCI answers {why}", other.id);
+        serial::give_up(format_args!(
+            "PSCI CPU_ON: the firmware answers {why} for CPU {}; start fewer CPUs",
+            other.id
+        ));
     }
     crate::smp::wait_us(1_000_000, || other.up.load(Ordering::Acquire));
 }

@@ -3,6 +3,7 @@
 use super::{boot, timer, traps};
 use crate::cpu::controller_id;
 use crate::memory::direct;
+use crate::serial;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown_cpu::{Controller, ControllerId};
@@ -33,17 +34,19 @@ fn read(register: u64) -> u32 {
 }
 
 /// Finds the CPUs, the running one first. On that one, before the controller is used.
-///
-/// # Panics
-/// When the device tree has no GICv3.
+/// Gives up when the device tree has no GICv3.
 pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
     let Some([(distributor, _), (first, length), ..]) = told.tree.device(&["arm,gic-v3"]).as_deref().map(|all| {
         let [distributor, redistributors, ..] = all else {
-            panic!("the device tree does not say where the GICv3 is")
+            serial::give_up(format_args!(
+                "device tree: the GICv3 has no `reg` with distributor and redistributors; use another device tree"
+            ))
         };
         [*distributor, *redistributors]
     }) else {
-        panic!("the device tree has no GICv3: give QEMU -M virt,gic-version=3")
+        serial::give_up(format_args!(
+            "device tree: no interrupt controller compatible with arm,gic-v3; start QEMU with -M virt,gic-version=3"
+        ))
     };
     write(distributor + CONTROL, BY_AFFINITY_GROUP_1);
     REDISTRIBUTORS[0].store(first, Ordering::Relaxed);
@@ -57,8 +60,12 @@ fn redistributor() -> u64 {
     let me = Controller.this_cpu();
     let packed = (me & 0xFF_FFFF | me >> 8 & 0xFF00_0000) as u32;
     let mut all = (first..end).step_by(REDISTRIBUTOR as usize);
-    all.find(|&base| read(base + TYPE + 4) == packed)
-        .expect("every CPU has its redistributor")
+    let own = all.find(|&base| read(base + TYPE + 4) == packed);
+    own.unwrap_or_else(|| {
+        serial::give_up(format_args!(
+            "GICv3: no redistributor at {first:#x} to {end:#x} for the CPU with affinity {me:#x}; start fewer CPUs"
+        ))
+    })
 }
 
 /// Enables this CPU's part: its interrupts in group 1, of every priority.

@@ -95,10 +95,9 @@ unsafe extern "C" {
 extern "C" fn first(hart: u64, tree: u64) -> ! {
     serial::set_up();
     let Some(tree) = Tree::at(tree) else {
-        serial::print_last(format_args!(
-            "shootdown kernel: no device tree at {tree:#x}, where the firmware says it is"
-        ));
-        serial::exit(serial::Status::Failure)
+        serial::give_up(format_args!(
+            "no device tree at {tree:#x}, where the firmware says it is (A1); start it with OpenSBI"
+        ))
     };
     crate::first_cpu(&Told::read(tree, hart))
 }
@@ -135,7 +134,10 @@ pub fn start(other: &Cpu, stack: u64) {
         sbi::call(START.0, START.1, arguments)
     };
     if let Err(sbi::Error(why)) = started {
-        panic!("the firmware does not start CPU {}: SBI answers {why}", other.id);
+        serial::give_up(format_args!(
+            "SBI HSM: the firmware answers {why} for the start of CPU {}; start fewer harts",
+            other.id
+        ));
     }
     crate::smp::wait_us(1_000_000, || other.up.load(Ordering::Acquire));
 }

@@ -37,7 +37,11 @@ pub fn arm(ticks: u32) {
     }
     // SAFETY: the timer of this hart.
     let set = unsafe { sbi::call(TIME, 0, [at, 0, 0, 0, 0]) };
-    set.expect("the firmware has a timer");
+    if let Err(sbi::Error(why)) = set {
+        crate::serial::give_up(format_args!(
+            "SBI TIME: the firmware answers {why}; use OpenSBI 1.0 or newer, or harts with Sstc"
+        ));
+    }
 }
 
 /// Whether a pause is expensive: not if harts run in parallel.

@@ -101,6 +101,14 @@ pub fn tags_in_words() -> &'static str {
     }
 }
 
+/// PCIDs always have 12 bits.
+///
+/// # Errors
+/// Always.
+pub fn limit_asids(_bits: u32) -> Result<(), &'static str> {
+    Err("x86-64 has PCIDs, of 12 bits; leave the word out")
+}
+
 /// Enables the used features on this CPU. With root 0's tag loaded.
 pub fn enable() {
     // SAFETY: in 64-bit mode, under tag 0. User code gains nothing from the counter.
