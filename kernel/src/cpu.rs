@@ -43,6 +43,12 @@ pub struct Cpu {
     pub counts: Counts,
     /// Stretches without interrupts or preemption.
     pub silence: crate::measure::Silence,
+    /// It is off, or about to be, and another CPU may start it.
+    pub off: AtomicBool,
+    /// Where the code that switched it off continues: a stack pointer; 0 if none did.
+    pub stopped: Cell<u64>,
+    /// The stack on which it stops and starts again; 0 before the first time.
+    pub parking: AtomicU64,
     /// Generator of this CPU's random timer intervals.
     pub jitter: Cell<u64>,
     /// The next function for this CPU to run; null for none.
@@ -105,6 +111,9 @@ impl Cpu {
             faults_fail: Cell::new(false),
             counts: Counts::default(),
             silence: crate::measure::Silence::default(),
+            off: AtomicBool::new(false),
+            stopped: Cell::new(0),
+            parking: AtomicU64::new(0),
             jitter: Cell::new(0),
             job: AtomicPtr::new(core::ptr::null_mut()),
         }

@@ -89,7 +89,11 @@ pub fn set_up(first: u64, end: u64, large: u32) {
     let first = notes + (count * size_of::<Note>()) as u64;
     let top = end & !(LARGE_PAGE - 1);
     let bottom = top.saturating_sub(u64::from(large) * LARGE_PAGE);
-    assert!(first < bottom, "too little memory: give the machine at least 128 MiB");
+    if first >= bottom {
+        crate::serial::give_up(format_args!(
+            "memory ends at {end:#x}, which is too little; give the machine at least 128 MiB (QEMU: -m 256M)"
+        ));
+    }
     NOTES.call_once(|| {
         let place = crate::memory::direct::<Note>(notes);
         // SAFETY: memory of this kernel without other use, from the beginning of a page on; zeroed records are valid.

@@ -11,7 +11,7 @@
 //! | the address-space lock, whose waiters sleep | `sleeping.rs` |
 //! | delay before a flush, for tests | `window.rs` |
 //! | the processor, the board and its loader; page-table entries | `arch/`, a folder for each instruction set |
-//! | CPUs, their jobs, interrupt handlers, time | `cpu.rs`, `smp.rs`, `trap.rs`, `time.rs` |
+//! | CPUs, their jobs and stacks, interrupt handlers, time | `cpu.rs`, `smp.rs`, `stacks.rs`, `trap.rs`, `time.rs` |
 //! | programs | `workloads.rs`, `table.rs` (designs in one boot), `torture/`, `linux/` (unmodified programs) |
 //! | the effect of each invalidating instruction | `operands.rs` |
 #![no_std]
@@ -46,6 +46,7 @@ mod serial;
 mod sleeping;
 mod smp;
 mod space;
+mod stacks;
 mod table;
 mod time;
 mod torture;
@@ -139,8 +140,9 @@ pub fn first_cpu(told: &boot::Told) -> ! {
 /// Every other CPU enters here, on its own stack.
 pub extern "C" fn other_cpu(id: usize) -> ! {
     let me = &cpu::all()[id];
-    // SAFETY: once, on the CPU with that number.
+    // SAFETY: on the CPU with that number, each time it starts.
     unsafe { smp::set_up_this_cpu(me) };
+    smp::continue_after_stop(me);
     come_online(me);
     interrupts::enable();
     me.up.store(true, Ordering::Release);

@@ -1,9 +1,9 @@
-//! Starting the other CPUs, and running jobs on them.
+//! Starting the other CPUs, switching them off, and running jobs on them.
 
 use crate::arch::{boot, controller, features, interrupts, traps};
 use crate::cpu::{self, Cpu, cpu};
-use crate::{arch, frames, time};
-use core::sync::atomic::Ordering;
+use crate::{arch, frames, stacks, time};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Starts every CPU that is not up, one after the other.
 pub fn start_others() {
@@ -13,6 +13,56 @@ pub fn start_others() {
         boot::start(other, frames::new_stack().expect("there is memory at boot"));
         assert!(other.up.load(Ordering::Acquire), "CPU {} does not start", other.id);
     }
+}
+
+/// A CPU is being started: they share the word with the stack.
+static STARTING: AtomicBool = AtomicBool::new(false);
+
+/// Switches this CPU off by the firmware; returns when another CPU has started it again. Interrupts are off, and the
+/// engine counts it as offline. Its registers but those of a call are lost, and so is what its TLB held.
+pub fn stop_until_started(cpu: &'static Cpu) {
+    if cpu.parking.load(Ordering::Relaxed) == 0 {
+        let stack = frames::new_stack().expect("there is memory for one stack of each CPU");
+        cpu.parking.store(stack, Ordering::Relaxed);
+    }
+    cpu.up.store(false, Ordering::Release);
+    let parking = stacks::begin(cpu.parking.load(Ordering::Relaxed), stop);
+    // SAFETY: the stack is this CPU's own, and unused since it started.
+    unsafe { stacks::switch(cpu.stopped.as_ptr(), parking) };
+    cpu.up.store(true, Ordering::Release);
+}
+
+extern "C" fn stop() -> ! {
+    // Release: the registers are saved. From here on the firmware refuses a start until this CPU is off.
+    cpu().off.store(true, Ordering::Release);
+    boot::stop()
+}
+
+/// On a CPU that has started: continues where it was switched off, if it was.
+pub fn continue_after_stop(cpu: &'static Cpu) {
+    let saved = cpu.stopped.replace(0);
+    if saved != 0 {
+        let mut unused = 0;
+        // SAFETY: saved by this CPU, which no other code continues.
+        unsafe { stacks::switch(&mut unused, saved) };
+    }
+}
+
+/// Starts a CPU that is off, if there is one and no other is being started.
+pub fn start_one() {
+    let Some(other) = cpu::all().iter().find(|other| other.off.load(Ordering::Acquire)) else {
+        return;
+    };
+    if STARTING.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    if other.off.swap(false, Ordering::AcqRel) {
+        let stack = other.parking.load(Ordering::Relaxed);
+        let started = wait_us(1_000_000, || boot::start_again(other, stack));
+        let is_up = started && wait_us(1_000_000, || other.up.load(Ordering::Acquire));
+        assert!(is_up, "CPU {} does not start again", other.id);
+    }
+    STARTING.store(false, Ordering::Release);
 }
 
 /// Waits until `done`, at most that long. Returns whether it was done.
@@ -30,7 +80,7 @@ pub fn wait_us(us: u64, done: impl Fn() -> bool) -> bool {
 /// Initialisation of every CPU, on its own stack.
 ///
 /// # Safety
-/// Once on each CPU.
+/// On that CPU, each time it starts.
 pub unsafe fn set_up_this_cpu(cpu: &'static Cpu) {
     // SAFETY: the caller's promise.
     unsafe { arch::cpu::adopt(cpu) };

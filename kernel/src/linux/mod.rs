@@ -7,7 +7,7 @@
 //! | task | files |
 //! | --- | --- |
 //! | loading a program | `archive.rs`, `elf.rs` |
-//! | threads, and which CPU runs them | `task.rs`, `process.rs`, `futex.rs`, `stacks.rs` |
+//! | threads, and which CPU runs them | `task.rs`, `process.rs`, `futex.rs` |
 //! | entry and exit | `arch/*/user.rs`; the engine's part: `inside.rs` |
 //! | system calls | `calls.rs`, `memory.rs`, `files.rs`, `pinning.rs`, `user.rs`, `errno.rs` |
 
@@ -21,7 +21,6 @@ pub mod inside;
 mod memory;
 mod pinning;
 pub mod process;
-mod stacks;
 pub mod task;
 mod user;
 

@@ -5,14 +5,14 @@
 //! kernel they run until they yield. A CPU without a task keeps the last space loaded, in lazy TLB mode.
 
 use super::process::Process;
-use super::{futex, inside, stacks};
+use super::{futex, inside};
 use crate::arch::traps::Frame;
 use crate::arch::user::{self, Fpu};
 use crate::arch::{controller, interrupts, timer, traps};
 use crate::cpu::{self, Cpu, MOST_CPUS};
 use crate::lock::Mutex;
 use crate::space::AddressSpace;
-use crate::{engine, frames, time};
+use crate::{engine, frames, stacks, time};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

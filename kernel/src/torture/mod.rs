@@ -4,10 +4,12 @@
 //! ```text
 //!   oracle.rs    what an access may see        process.rs   the tortured processes
 //!   traffic.rs   one step after the other      changes.rs   steps that change tables
+//!   power.rs     which CPUs may be off
 //! ```
 
 mod changes;
 mod oracle;
+mod power;
 mod process;
 mod traffic;
 
@@ -82,6 +84,7 @@ pub fn run(options: &Options) -> ! {
             options.seed,
             options.steps,
             options.bochs.then_some(LINGER),
+            threads,
         ))),
         Ordering::Release,
     );

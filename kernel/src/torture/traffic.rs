@@ -1,7 +1,9 @@
 //! One CPU's random steps: accesses, lockless walks, switches, lazy TLB mode, offline and online.
 
 use super::oracle::State;
+use super::power::Power;
 use super::process::{self, KERNEL, LARGE, PAGES, Process, TABLES};
+use crate::arch::boot::CAN_STOP;
 use crate::arch::format::Entry;
 use crate::arch::interrupts;
 use crate::cpu::Cpu;
@@ -9,7 +11,7 @@ use crate::engine;
 use crate::frames::FrameList;
 use crate::lock::Mutex;
 use crate::memory::Frame;
-use crate::{invalidate, probe, time};
+use crate::{invalidate, jitter, probe, smp, time};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -37,13 +39,14 @@ pub enum Done {
     Switches,
     LazyPeriods,
     TimesOff,
+    Stops,
     Ends,
     Forks,
     Copies,
     Execs,
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "maps",
     "unmaps",
     "protections",
@@ -55,6 +58,7 @@ const NAMES: [&str; 15] = [
     "switches",
     "lazy_periods",
     "times_off",
+    "stops",
     "ends",
     "forks",
     "copies",
@@ -69,6 +73,7 @@ pub struct Arena {
     /// An emulated CPU yields its turn at PAUSE; where it does not, it executes at most this many.
     linger: Option<u64>,
     slots: Vec<Mutex<Arc<Process>>>,
+    power: Power,
     next_number: AtomicU64,
     /// Kernel pages.
     pub kernel: Vec<super::oracle::Page>,
@@ -77,7 +82,7 @@ pub struct Arena {
 
 impl Arena {
     /// With its first processes.
-    pub fn new(seed: u64, steps: u64, linger: Option<u64>) -> Arena {
+    pub fn new(seed: u64, steps: u64, linger: Option<u64>, threads: usize) -> Arena {
         let process = |number| {
             Mutex::new(Arc::new(
                 Process::new(number).expect("there is memory at the beginning"),
@@ -88,6 +93,7 @@ impl Arena {
             steps,
             linger,
             slots: (1..=PROCESSES).map(process).collect(),
+            power: Power::new(threads),
             next_number: AtomicU64::new(PROCESSES + 1),
             kernel: (0..KERNEL).map(|index| super::oracle::Page::new(0, index)).collect(),
             done: [const { AtomicU64::new(0) }; NAMES.len()],
@@ -168,6 +174,9 @@ impl Traffic {
     pub fn run(mut self) {
         for _ in 0..self.arena.steps {
             self.pause(4);
+            if CAN_STOP && self.one_in(4) {
+                smp::start_one();
+            }
             self.step();
             self.reap();
         }
@@ -176,6 +185,7 @@ impl Traffic {
         if let Runs::User(process) | Runs::Lazy(process) = runs {
             self.unuse(process);
         }
+        self.arena.power.finish();
     }
 
     fn step(&mut self) {
@@ -395,6 +405,7 @@ impl Traffic {
             self.below(1 << 14)
         };
         let before = self.below(4);
+        let stops = CAN_STOP && self.one_in(2) && self.arena.power.may_stop();
         interrupts::without_interrupts(|| {
             // Requests that arrive meanwhile are answered on its way offline.
             for _ in 0..before {
@@ -402,9 +413,16 @@ impl Traffic {
             }
             engine().cpu_offline();
             self.cpu.local.detach();
-            let end = time::now_ns() + ticks;
-            while time::now_ns() < end {
-                time::relax();
+            if stops {
+                self.note(Done::Stops);
+                smp::stop_until_started(self.cpu);
+                self.arena.power.started();
+                jitter::rearm(self.cpu);
+            } else {
+                let end = time::now_ns() + ticks;
+                while time::now_ns() < end {
+                    time::relax();
+                }
             }
             self.cpu.local.attach();
             engine().cpu_online();

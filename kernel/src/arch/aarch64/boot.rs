@@ -198,18 +198,44 @@ pub fn leave_start() {}
 /// Before CPUs are started.
 pub fn prepare_to_start() {}
 
+/// Whether a CPU can be switched off and started again: by PSCI.
+pub const CAN_STOP: bool = true;
+
+/// Switches this CPU off.
+pub fn stop() -> ! {
+    let why = psci::cpu_off();
+    serial::give_up(format_args!("PSCI CPU_OFF: the firmware answers {why}"))
+}
+
+/// Starts a CPU that was switched off, on that stack. False while it is not off yet.
+pub fn start_again(other: &Cpu, stack: u64) -> bool {
+    match ask(other, stack) {
+        Ok(()) => true,
+        Err(psci::ALREADY_ON | psci::ON_PENDING) => false,
+        Err(why) => refused(other, why),
+    }
+}
+
 /// Starts a CPU on that stack, and waits for it with a time limit.
 pub fn start(other: &Cpu, stack: u64) {
+    if let Err(why) = ask(other, stack) {
+        refused(other, why);
+    }
+    crate::smp::wait_us(1_000_000, || other.up.load(Ordering::Acquire));
+}
+
+fn refused(other: &Cpu, why: i64) -> ! {
+    serial::give_up(format_args!(
+        "PSCI CPU_ON: the firmware answers {why} for CPU {}; start fewer CPUs",
+        other.id
+    ))
+}
+
+fn ask(other: &Cpu, stack: u64) -> Result<(), i64> {
     STACK.store(stack, Ordering::Release);
     // The new CPU reads it before its caches are on.
     // SAFETY: cleans a cache line of this kernel.
     unsafe { core::arch::asm!("dc cvac, {}", "dsb sy", in(reg) STACK.as_ptr(), options(nostack)) };
     let entry = physical(start_other as *const () as *const u8);
-    if let Err(why) = psci::cpu_on(controller_id(other.id), entry, other.id as u64) {
-        serial::give_up(format_args!(
-            "PSCI CPU_ON: the firmware answers {why} for CPU {}; start fewer CPUs",
-            other.id
-        ));
-    }
-    crate::smp::wait_us(1_000_000, || other.up.load(Ordering::Acquire));
+    psci::cpu_on(controller_id(other.id), entry, other.id as u64)
 }

@@ -5,7 +5,13 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 const CPU_ON: u64 = 0xC400_0003;
+const CPU_OFF: u64 = 0x8400_0002;
 const SYSTEM_OFF: u64 = 0x8400_0008;
+
+/// Errors of [`cpu_on`]: the CPU is not off, or is being started.
+pub const ALREADY_ON: i64 = -4;
+/// See [`ALREADY_ON`].
+pub const ON_PENDING: i64 = -5;
 
 static BY_SMC: AtomicBool = AtomicBool::new(false);
 
@@ -38,6 +44,11 @@ pub fn cpu_on(affinity: u64, entry: u64, context: u64) -> Result<(), i64> {
         0 => Ok(()),
         error => Err(error),
     }
+}
+
+/// Switches this CPU off. Returns only if the firmware refuses: its error number.
+pub fn cpu_off() -> i64 {
+    call(CPU_OFF, [0; 3])
 }
 
 /// Switches the machine off.

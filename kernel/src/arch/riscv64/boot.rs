@@ -1,12 +1,12 @@
 //! The first instructions of each hart: from OpenSBI's supervisor mode, tables off, to Rust in the upper half.
 //!
 //! The table made here maps the first 4 GiB of physical memory twice, by pages of 1 GiB: at
-//! [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and at the end of the address space, where the kernel is linked. Until
-//! all harts are up, the kernel's own GiB is also identity-mapped.
+//! [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and at the end of the address space, where the kernel is linked. Nothing
+//! is identity-mapped: the load of satp faults, and the trap vector is where the kernel continues.
 
 use crate::arch::device_tree::Tree;
 use crate::cpu::{Cpu, controller_id};
-use crate::memory::{Frame, KERNEL_BASE};
+use crate::memory::KERNEL_BASE;
 use crate::serial;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,9 @@ use shootdown_cpu::sbi;
 
 pub use crate::arch::device_tree::Told;
 
-/// Entry of the root for the GiB at which memory begins.
-const IDENTITY: usize = 2;
-/// Hart state management, "start".
+/// Hart state management: "start" and "stop".
 const START: (u64, u64) = (0x0048_534D, 0);
+const STOP: (u64, u64) = (0x0048_534D, 1);
 
 /// The stack of the hart that is starting.
 static STACK: AtomicU64 = AtomicU64::new(0);
@@ -29,9 +28,7 @@ global_asm!(
     .section .data
     .balign 4096
 boot_root:
-    .skip 2 * 8
-    .quad 0x20000000 + PAGE
-    .skip 253 * 8
+    .skip 256 * 8
     .quad 0x00000000 + PAGE, 0x10000000 + PAGE, 0x20000000 + PAGE, 0x30000000 + PAGE
     .skip 248 * 8
     .quad 0x00000000 + PAGE, 0x10000000 + PAGE, 0x20000000 + PAGE, 0x30000000 + PAGE
@@ -54,15 +51,20 @@ start_other:
     srli t1, t1, 12
     li t2, 8 << 60                       # Sv39
     or t1, t1, t2
-    csrw satp, t1
+    csrw stvec, t0
     sfence.vma
-    jr t0                                # linked above
+    csrw satp, t1                        # the next instruction is not mapped: to stvec, linked above
+    jr t0
+    .balign 4
 first_here:
+    sfence.vma
     lla sp, boot_stack_top
     call boot_registers
     call {first}
     unimp
+    .balign 4
 other_here:
+    sfence.vma
     lla t0, {stack}
     ld sp, (t0)
     call boot_registers
@@ -116,28 +118,51 @@ pub fn kernel_table() -> u64 {
     root()
 }
 
-/// The lower half, where the harts started, is empty from here on.
-pub fn leave_start() {
-    Frame::at(root()).words()[IDENTITY].store(0, Ordering::SeqCst);
-}
+/// Removes mappings of the startup code: there are none.
+pub fn leave_start() {}
 
 /// Before harts are started.
 pub fn prepare_to_start() {}
 
+/// Whether a hart can be switched off and started again: by the firmware.
+pub const CAN_STOP: bool = true;
+
+/// Switches this hart off.
+pub fn stop() -> ! {
+    // SAFETY: the hart needs nothing any longer.
+    let refused = unsafe { sbi::call(STOP.0, STOP.1, [0; 5]) };
+    serial::give_up(format_args!("SBI HSM: the firmware does not stop a hart: {refused:?}"))
+}
+
+/// Starts a hart that was switched off, on that stack. False while it is not off yet.
+pub fn start_again(other: &Cpu, stack: u64) -> bool {
+    match ask(other, stack) {
+        Ok(_) => true,
+        // Already available; and OpenSBI's error while it stops: an invalid parameter.
+        Err(sbi::Error(-6 | -3)) => false,
+        Err(why) => refused(other, why),
+    }
+}
+
 /// Starts a hart on that stack, and waits for it with a time limit.
 pub fn start(other: &Cpu, stack: u64) {
-    STACK.store(stack, Ordering::Release);
-    let entry = start_other as *const () as u64 - KERNEL_BASE;
-    // SAFETY: the entry point is for a starting hart.
-    let started = unsafe {
-        let arguments = [controller_id(other.id), entry, other.id as u64, 0, 0];
-        sbi::call(START.0, START.1, arguments)
-    };
-    if let Err(sbi::Error(why)) = started {
-        serial::give_up(format_args!(
-            "SBI HSM: the firmware answers {why} for the start of CPU {}; start fewer harts",
-            other.id
-        ));
+    if let Err(why) = ask(other, stack) {
+        refused(other, why);
     }
     crate::smp::wait_us(1_000_000, || other.up.load(Ordering::Acquire));
+}
+
+fn refused(other: &Cpu, sbi::Error(why): sbi::Error) -> ! {
+    serial::give_up(format_args!(
+        "SBI HSM: the firmware answers {why} for the start of CPU {}; start fewer harts",
+        other.id
+    ))
+}
+
+fn ask(other: &Cpu, stack: u64) -> Result<u64, sbi::Error> {
+    STACK.store(stack, Ordering::Release);
+    let entry = start_other as *const () as u64 - KERNEL_BASE;
+    let arguments = [controller_id(other.id), entry, other.id as u64, 0, 0];
+    // SAFETY: the entry point is for a starting hart.
+    unsafe { sbi::call(START.0, START.1, arguments) }
 }

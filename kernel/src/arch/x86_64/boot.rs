@@ -247,6 +247,19 @@ pub fn leave_start() {
     crate::memory::Frame::at(root()).words()[0].store(0, Ordering::SeqCst);
 }
 
+/// Whether a CPU can be switched off and started again: not here.
+pub const CAN_STOP: bool = false;
+
+/// Stops this CPU for good.
+pub fn stop() -> ! {
+    super::interrupts::stop()
+}
+
+/// Starts a CPU that was switched off: there is none.
+pub fn start_again(_other: &Cpu, _stack: u64) -> bool {
+    false
+}
+
 /// Starts a CPU on that stack (INIT, then STARTUP twice), and waits for it with a time limit.
 pub fn start(other: &Cpu, stack: u64) {
     set_startup(stack, other.id);
