@@ -149,7 +149,7 @@ impl Traffic {
             .for_each(|index| process.page(index).settle(State::ReadOnly));
     }
 
-    /// Maps or unmaps a large page.
+    /// Maps a large page, splits it, or unmaps it.
     pub(super) fn large(&mut self, process: &Process) {
         let index = TABLES * PAGES + self.below(LARGE);
         let (page, address) = (process.page(index), process::address(index));
@@ -164,6 +164,13 @@ impl Traffic {
             format::publish();
             page.settle(State::Writable);
         } else if page.claim(&Self::MAPPED).is_some() {
+            let entry = Entry(place.load(Ordering::Acquire));
+            if !entry.is_large() {
+                return self.unmap_split(process, index, place);
+            }
+            if self.one_in(2) {
+                return self.split(process, index, place);
+            }
             self.note(Done::LargePages);
             let entry = Entry(place.swap(0, Ordering::AcqRel));
             let range = Range::pages(address, address + LARGE_PAGE, Stride::Size2M);
@@ -172,6 +179,44 @@ impl Traffic {
             super::oracle::poison(entry.frame());
             frames::free_large(entry.frame());
         }
+    }
+
+    /// Replaces a claimed large page by a table of small ones: the same memory, but the first is a copy in another
+    /// frame, so that a translation by the large page shows. Break before make.
+    fn split(&mut self, process: &Process, index: u64, place: &AtomicU64) {
+        let (page, address) = (process.page(index), process::address(index));
+        let Some(table) = frames::allocate_zeroed() else {
+            return page.settle(State::Writable);
+        };
+        let Some(copy) = process::take_frame(page.stamp(page.word().serial() + 1)) else {
+            frames::free(table);
+            return page.settle(State::Writable);
+        };
+        self.note(Done::Splits);
+        let large = Entry(place.swap(0, Ordering::AcqRel)).frame();
+        let range = Range::pages(address, address + LARGE_PAGE, Stride::Size2M);
+        let _flushed = engine().flush(&process.space, range);
+        page.next_mapping();
+        super::oracle::poison(large);
+        for (small, entry) in (0..).zip(table.words()) {
+            let frame = if small == 0 { copy } else { Frame(large.0 + small) };
+            entry.store(Entry::page(frame, Access::data(true)).0, Ordering::Relaxed);
+        }
+        place.store(Entry::table(table).0, Ordering::Release);
+        format::publish();
+        page.settle(State::Writable);
+    }
+
+    /// Unmaps a claimed large page that was split.
+    fn unmap_split(&mut self, process: &Process, index: u64, place: &AtomicU64) {
+        let address = process::address(index);
+        let table = Entry(place.swap(0, Ordering::AcqRel)).frame();
+        let range = Range::pages(address, address + LARGE_PAGE, Stride::Size4K);
+        engine().flush_pending(&process.space);
+        let proof = engine().flush_tables(&process.space, range);
+        process.page(index).settle(State::Absent);
+        process::free_split_pages(table);
+        self.free_proved(&proof, table, FrameList::EMPTY);
     }
 
     /// Unlinks a table and frees it with all its pages.

@@ -94,6 +94,16 @@ pub fn free_table(table: Frame) {
     frames::free(table);
 }
 
+/// Frees the pages of a table that has replaced a large page: the copy, and the large page without its first frame.
+pub fn free_split_pages(table: Frame) {
+    let [copy, second, ..] = table
+        .words()
+        .each_ref()
+        .map(|place| Entry(place.load(Ordering::Acquire)).frame());
+    free_frame(copy);
+    frames::free_large(Frame(second.0 - 1));
+}
+
 /// User address of page `index`: small pages first, then large ones.
 pub fn address(index: u64) -> u64 {
     if index < TABLES * PAGES {
@@ -202,6 +212,10 @@ impl Process {
             if link.is_large() {
                 oracle::poison(link.frame());
                 frames::free_large(link.frame());
+            } else if link.is_present() && Entry(link.frame().words()[STAMP_ENTRY].load(Ordering::Acquire)).is_present()
+            {
+                free_split_pages(link.frame());
+                free_table(link.frame());
             } else if link.is_present() {
                 let pages = link.frame().words()[..PAGES as usize].iter();
                 pages

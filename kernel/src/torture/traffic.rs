@@ -33,6 +33,7 @@ pub enum Done {
     Protections,
     TablesFreed,
     LargePages,
+    Splits,
     Batches,
     KernelUnmaps,
     Walks,
@@ -46,12 +47,13 @@ pub enum Done {
     Execs,
 }
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "maps",
     "unmaps",
     "protections",
     "tables_freed",
     "large_pages",
+    "splits",
     "batches",
     "kernel_unmaps",
     "walks",
