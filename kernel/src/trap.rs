@@ -6,6 +6,23 @@ use crate::cpu::{Cpu, add, cpu};
 use crate::probe;
 use crate::region::Access;
 use crate::time::Own;
+#[cfg(feature = "known-bugs")]
+use core::sync::atomic::AtomicBool;
+
+/// A mistake that this kernel makes on purpose if `fault=AcknowledgedLate`: the shootdown interrupt is acknowledged after
+/// the requests were read, so that one that arrives meanwhile is lost. On Arm and RISC-V, in the test kernel.
+#[cfg(feature = "known-bugs")]
+pub static ACKNOWLEDGES_LATE: AtomicBool = AtomicBool::new(false);
+
+/// Whether it makes that mistake.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub fn acknowledges_late() -> bool {
+    #[cfg(feature = "known-bugs")]
+    return ACKNOWLEDGES_LATE.load(core::sync::atomic::Ordering::Relaxed);
+    #[cfg(not(feature = "known-bugs"))]
+    false
+}
 
 /// The shootdown interrupt. Interrupts are off, and this CPU continues only when it returns.
 #[inline]

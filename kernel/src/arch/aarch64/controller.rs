@@ -106,3 +106,11 @@ pub fn send(cpus: impl IntoIterator<Item = usize>, interrupt: u8) {
     }
     Controller.send(cpus.into_iter().map(controller_id), interrupt);
 }
+
+/// The interrupt that an acknowledgement would return (ICC_HPPIR1_EL1).
+pub fn pending() -> u32 {
+    let number: u64;
+    // SAFETY: reads a register.
+    unsafe { core::arch::asm!("mrs {}, S3_0_C12_C12_2", out(reg) number, options(nostack)) };
+    number as u32 & 0xFF_FFFF
+}

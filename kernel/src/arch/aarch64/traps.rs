@@ -1,6 +1,6 @@
 //! Exceptions and interrupts: the entry points, and the handler of each.
 
-use super::{console, interrupts, timer, user};
+use super::{console, controller, interrupts, timer, user};
 use crate::cpu;
 use crate::region::Access;
 use crate::serial::{self, Status};
@@ -270,6 +270,11 @@ trap_return:
 
 /// Takes the pending interrupt, if any. Returns whether user code may have to wait: 0 after a shootdown.
 extern "C" fn take() -> u64 {
+    if trap::acknowledges_late() && controller::pending() == u32::from(SHOOTDOWN) {
+        trap::shootdown(|| ());
+        Controller.end(Controller.acknowledge());
+        return 0;
+    }
     let interrupt = Controller.acknowledge();
     if interrupt == u32::from(SHOOTDOWN) {
         trap::shootdown(|| Controller.end(interrupt));

@@ -311,13 +311,19 @@ extern "C" fn take(cause: u64) -> u64 {
     let cpu = cpu::cpu();
     match cause {
         SOFTWARE => {
-            // Cleared, then checked: a request after the check interrupts again.
-            Controller::Sbi.acknowledge();
+            let late = trap::acknowledges_late();
+            if !late {
+                // Cleared, then checked: a request after the check interrupts again.
+                Controller::Sbi.acknowledge();
+            }
             // Acquire: pairs with the release in `controller::send`.
             let asked = cpu.local.asked.swap(0, Ordering::AcqRel);
             if asked & 1 << SHOOTDOWN != 0 {
                 crate::engine().kernel().serve_refused();
                 trap::shootdown(|| ());
+            }
+            if late {
+                Controller::Sbi.acknowledge();
             }
             u64::from(asked & 1 << JOB != 0)
         }
