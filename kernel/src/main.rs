@@ -115,6 +115,9 @@ pub fn first_cpu(told: &boot::Told) -> ! {
         arch::console::in_bochs();
     }
     cpu::set_up(&controller::set_up(told));
+    if let Some(Err(why)) = options.paging.map(boot::set_paging) {
+        refuse("paging", why);
+    }
     if let Some(Err(why)) = options.asid_bits.map(features::limit_asids) {
         refuse("asid_bits", why);
     }

@@ -42,6 +42,8 @@ pub struct Options {
     pub errata: Errata,
     /// Bits of ASIDs, fewer than the processor has; 0 for none.
     pub asid_bits: Option<u32>,
+    /// Name of the paging mode.
+    pub paging: Option<&'static str>,
     /// Tags that torture may use, first and last.
     pub tags: Option<(u16, u16)>,
 }
@@ -71,6 +73,7 @@ impl Options {
             fault: None,
             errata: Errata::NONE,
             asid_bits: None,
+            paging: None,
             tags: None,
         };
         for word in line.split_whitespace() {
@@ -117,6 +120,7 @@ impl Options {
                 "fault" => options.fault = Some(value),
                 "errata" => options.errata = errata(value).map_err(|why| (word, why))?,
                 "asid_bits" => options.asid_bits = Some(number()? as u32),
+                "paging" => options.paging = Some(value),
                 "tags" => options.tags = Some(tags(value).ok_or((word, "expected two tags, such as 250-270"))?),
                 _ => return Err((word, "no such option")),
             }

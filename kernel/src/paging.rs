@@ -4,12 +4,12 @@
 //! flushed.
 
 use crate::arch::boot;
-use crate::arch::format::{Entry, LEVELS, USER_ENTRIES};
+use crate::arch::format::{Entry, USER_ENTRIES, levels};
 use crate::frames;
 use crate::memory::{DYNAMIC, Frame, PAGE};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Index of `address` in the table of that level: [`LEVELS`] is the root, 1 holds pages.
+/// Index of `address` in the table of that level: [`levels`] is the root, 1 holds pages.
 pub const fn index(address: u64, level: u32) -> usize {
     (address >> (12 + 9 * (level - 1)) & 511) as usize
 }
@@ -22,7 +22,7 @@ pub fn place(table: Frame, address: u64, level: u32) -> &'static AtomicU64 {
 /// The table of that level on the way to `address`, if there is one.
 pub fn table(root: Frame, address: u64, level: u32) -> Option<Frame> {
     let mut table = root;
-    for above in (level + 1..=LEVELS).rev() {
+    for above in (level + 1..=levels()).rev() {
         // Acquire: the table behind the link was written before it.
         let link = Entry(place(table, address, above).load(Ordering::Acquire));
         if !link.is_present() || link.is_large() {
@@ -39,7 +39,7 @@ pub fn table(root: Frame, address: u64, level: u32) -> Option<Frame> {
 /// When a large page is in the way.
 pub fn table_or_new(root: Frame, address: u64, level: u32) -> Option<Frame> {
     let mut table = root;
-    for above in (level + 1..=LEVELS).rev() {
+    for above in (level + 1..=levels()).rev() {
         let place = place(table, address, above);
         let link = Entry(place.load(Ordering::Acquire));
         assert!(!link.is_large(), "a large page is at {address:#x}");
@@ -82,7 +82,7 @@ pub fn new_root() -> Option<Frame> {
 /// Before the first space: creates the tables that all roots share for dynamic kernel mappings, and removes the
 /// mappings of the startup code.
 pub fn finish_kernel_root() {
-    table_or_new(kernel_table(), DYNAMIC, LEVELS - 1).expect("there is memory at boot");
+    table_or_new(kernel_table(), DYNAMIC, levels() - 1).expect("there is memory at boot");
     boot::leave_start();
 }
 

@@ -317,13 +317,13 @@ impl AddressSpace {
     /// Ends the space: unloads it from every CPU and frees its memory. It must have no user.
     pub fn destroy(self) {
         let _left = engine().retire(&self.space);
-        free_tables(self.root, format::LEVELS);
+        free_tables(self.root, format::levels());
     }
 }
 
 /// Frees a table of that level of a space that no CPU has loaded, with everything below it in the lower half.
 fn free_tables(table: Frame, level: u32) {
-    let own = if level == format::LEVELS {
+    let own = if level == format::levels() {
         format::USER_ENTRIES
     } else {
         512

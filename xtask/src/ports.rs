@@ -329,12 +329,17 @@ fn harts(emulator: &Emulator, case: &dyn Fn(String, String) -> Case) -> Vec<Case
             ..case("boot, without Sstc".into(), "workload=hello".into())
         },
         Case {
+            expected: Expected::Says("mode: Sv48"),
+            ..case("boot, Sv48".into(), "workload=hello paging=sv48".into())
+        },
+        Case {
             expected: Expected::Says("tags: none"),
             ..case("boot, without ASIDs".into(), "workload=hello asid_bits=0".into())
         },
     ];
     for (name, emulator, words) in [
         ("Svinval", &svinval, ""),
+        ("Sv48", emulator, "paging=sv48"),
         ("without ASIDs", emulator, "asid_bits=0"),
         ("ASIDs of 8 bits", emulator, "asid_bits=8 tags=240-255"),
     ] {

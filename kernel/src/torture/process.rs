@@ -226,7 +226,7 @@ impl Process {
             }
         }
         // Bottom-up: the path to a table leads through those above it.
-        for level in 2..=format::LEVELS {
+        for level in 2..=format::levels() {
             free_table(paging::table(self.root, BASE, level).expect("made with the process"));
         }
     }

@@ -198,6 +198,14 @@ pub fn leave_start() {}
 /// Before CPUs are started.
 pub fn prepare_to_start() {}
 
+/// Selects the paging mode by its name: there is one only.
+///
+/// # Errors
+/// Always.
+pub fn set_paging(_mode: &str) -> Result<(), &'static str> {
+    Err("only RISC-V has paging modes; leave the word out")
+}
+
 /// Whether a CPU can be switched off and started again: by PSCI.
 pub const CAN_STOP: bool = true;
 

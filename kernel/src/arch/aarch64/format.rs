@@ -9,7 +9,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown::Facade;
 
 /// Levels of tables: the root has this level (Arm's level 0), pages are in level 1 (Arm's level 3).
-pub const LEVELS: u32 = 4;
+#[inline]
+pub fn levels() -> u32 {
+    4
+}
+
 /// Entries of a root for user addresses: all, because another register has the kernel's root.
 pub const USER_ENTRIES: usize = 512;
 

@@ -4,12 +4,13 @@
 //! [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and at the end of the address space, where the kernel is linked. Nothing
 //! is identity-mapped: the load of satp faults, and the trap vector is where the kernel continues.
 
+use super::format::Entry;
 use crate::arch::device_tree::Tree;
 use crate::cpu::{Cpu, controller_id};
-use crate::memory::KERNEL_BASE;
+use crate::memory::{Frame, KERNEL_BASE};
 use crate::serial;
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shootdown_cpu::sbi;
 
 pub use crate::arch::device_tree::Told;
@@ -35,6 +36,7 @@ boot_root:
 
     .section .bss
     .balign 4096
+boot_root_48: .skip 4096                 # root for Sv48: its last entry is a link to the other
 boot_stack: .skip 65536
 boot_stack_top:
 
@@ -90,6 +92,7 @@ other_here_word: .quad other_here
 
 unsafe extern "C" {
     static boot_root: u8;
+    static boot_root_48: u8;
     fn start_other();
 }
 
@@ -108,12 +111,60 @@ extern "C" fn other(_hart: u64, id: usize) -> ! {
     crate::other_cpu(id)
 }
 
-/// Physical address of the boot table, which becomes the kernel's own root.
-pub fn root() -> u64 {
-    &raw const boot_root as u64 - KERNEL_BASE
+/// Levels of tables in the mode in use.
+static LEVELS: AtomicU32 = AtomicU32::new(3);
+
+/// See [`LEVELS`].
+#[inline]
+pub fn levels() -> u32 {
+    LEVELS.load(Ordering::Relaxed)
 }
 
-/// Physical address of the table for the kernel's own addresses: the root's upper half.
+/// Physical address of the kernel's own root: the boot table in Sv39, a table above it in Sv48.
+pub fn root() -> u64 {
+    let root = if levels() == 4 {
+        &raw const boot_root_48
+    } else {
+        &raw const boot_root
+    };
+    root as u64 - KERNEL_BASE
+}
+
+/// Selects the paging mode, `sv39` or `sv48`. On the first hart, before the features are read.
+///
+/// # Errors
+/// The hart does not have it.
+pub fn set_paging(mode: &str) -> Result<(), &'static str> {
+    match mode {
+        "sv39" => return Ok(()),
+        "sv48" => {}
+        _ => return Err("no such mode: there are sv39 and sv48"),
+    }
+    let link = Entry::table(Frame::at(root()));
+    LEVELS.store(4, Ordering::Relaxed);
+    Frame::at(root()).words()[511].store(link.0, Ordering::Release);
+    if load_root() {
+        Ok(())
+    } else {
+        Err("this hart has no Sv48; leave the word out")
+    }
+}
+
+/// Loads the kernel's root in the mode in use, which maps the kernel at the same addresses as the other. Returns whether
+/// the hart has that mode.
+pub fn load_root() -> bool {
+    // Sv39 is 8, Sv48 is 9.
+    let satp = u64::from(levels() + 5) << 60 | root() >> 12;
+    let now: u64;
+    // SAFETY: see above. A mode that the hart does not have changes nothing.
+    unsafe {
+        core::arch::asm!("csrw satp, {}", "sfence.vma", "csrr {}, satp", in(reg) satp, lateout(reg) now,
+            options(nostack));
+    }
+    now == satp
+}
+
+/// Physical address of the table for the kernel's own addresses: the upper half of the root.
 pub fn kernel_table() -> u64 {
     root()
 }

@@ -105,6 +105,7 @@ pub fn limit_asids(bits: u32) -> Result<(), &'static str> {
 
 /// Enables the used features on this hart.
 pub fn enable() {
+    super::boot::load_root();
     // SAFETY: none is needed.
     unsafe { get().processor.enable() };
 }

@@ -1,4 +1,4 @@
-//! Entries of page tables (Sv39): three levels, bits as the hart reads them.
+//! Entries of page tables: three levels (Sv39) or four (Sv48), bits as the hart reads them.
 //!
 //! Entries are created accessed and dirty, so no hart changes one or traps for it.
 
@@ -8,7 +8,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown::Facade;
 
 /// Levels of tables: the root has this level, pages are in level 1.
-pub const LEVELS: u32 = 3;
+#[inline]
+pub fn levels() -> u32 {
+    super::boot::levels()
+}
+
 /// Entries of a root for user addresses; the rest are the kernel's, the same in every root.
 pub const USER_ENTRIES: usize = 256;
 

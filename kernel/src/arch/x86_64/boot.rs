@@ -247,6 +247,14 @@ pub fn leave_start() {
     crate::memory::Frame::at(root()).words()[0].store(0, Ordering::SeqCst);
 }
 
+/// Selects the paging mode by its name: there is one only.
+///
+/// # Errors
+/// Always.
+pub fn set_paging(_mode: &str) -> Result<(), &'static str> {
+    Err("only RISC-V has paging modes; leave the word out")
+}
+
 /// Whether a CPU can be switched off and started again: not here.
 pub const CAN_STOP: bool = false;
 

@@ -6,7 +6,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::structures::paging::PageTableFlags as Flags;
 
 /// Levels of tables: the root has this level, pages are in level 1.
-pub const LEVELS: u32 = 4;
+#[inline]
+pub fn levels() -> u32 {
+    4
+}
+
 /// Entries of a root for user addresses; the rest are the kernel's, the same in every root.
 pub const USER_ENTRIES: usize = 256;
 
