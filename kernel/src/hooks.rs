@@ -171,11 +171,7 @@ unsafe impl Kernel<WORDS> for Hooks {
             report.target, report.waiter, report.space, report.generation
         ));
         if self.silence_is_violation {
-            serial::print_last(format_args!(
-                "violation: C5 (progress): CPU {} does not answer",
-                report.target
-            ));
-            serial::exit(serial::Status::Violation);
+            crate::torture::violation("C5 (progress)", format_args!("CPU {} does not answer", report.target));
         }
     }
 

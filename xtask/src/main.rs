@@ -39,6 +39,7 @@ use std::time::Instant;
 
 use shootdown_qemu::Arch;
 
+use ports::Part;
 use suite::BUDGET;
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
@@ -48,7 +49,8 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask miri             run the engine's own tests under Miri
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
-       cargo xtask kernel --arch A [all]  the same on A (aarch64, riscv64); all: more seeds, a table of known bugs
+       cargo xtask kernel --arch A [all]  the same on A (aarch64, riscv64); all: more seeds, every preset
+       cargo xtask kernel --arch A bugs   every known bug on A: whether it shows, and after how many steps
        cargo xtask embed            run the minimal kernels of examples/ in QEMU, with the engine and without
        cargo xtask c-machine        run the machine written in C on AArch64 and RISC-V, by QEMU
        cargo xtask c-library        build the library for kernels in C, check its names and sections, measure it
@@ -85,8 +87,9 @@ fn main() -> ExitCode {
         ["book"] => chore(book::run(Instant::now() + BUDGET)),
         ["tsan"] => chore(tsan::run(Instant::now() + BUDGET)),
         ["kernel"] => chore(kernel::run(Instant::now() + BUDGET)),
-        ["kernel", "--arch", name] => chore(ports::main(name, false, Instant::now() + BUDGET)),
-        ["kernel", "--arch", name, "all"] => chore(ports::main(name, true, Instant::now() + BUDGET)),
+        ["kernel", "--arch", name] => chore(ports::main(name, Part::Short, Instant::now() + BUDGET)),
+        ["kernel", "--arch", name, "all"] => chore(ports::main(name, Part::All, Instant::now() + BUDGET)),
+        ["kernel", "--arch", name, "bugs"] => chore(ports::main(name, Part::Bugs, Instant::now() + BUDGET)),
         ["embed"] => chore(
             needs::Need::Embed
                 .meet(Instant::now() + BUDGET)

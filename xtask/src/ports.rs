@@ -1,6 +1,8 @@
 //! The bare-metal kernel on AArch64 and RISC-V, in QEMU: it boots, is deterministic, survives torture, and the oracle
 //! catches the control and every known bug that can show there.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -61,11 +63,22 @@ const LESS: [(Arch, &str, &str); 1] = [(
     "OpenSBI drops everything where a remote fence names more than one page",
 )];
 
-/// Runs everything on one instruction set; `whole`: with more seeds, and the table of known bugs.
+/// What is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// What the test step has time for.
+    Short,
+    /// The same with more seeds, clocks and steps, and with every preset.
+    All,
+    /// The known bugs alone, as a table.
+    Bugs,
+}
+
+/// Runs a part on one instruction set.
 ///
 /// # Errors
 /// All failures, a line each.
-pub fn main(name: &str, whole: bool, end: Instant) -> Result<(), String> {
+pub fn main(name: &str, part: Part, end: Instant) -> Result<(), String> {
     let arch = Arch::named(name)?;
     if arch == Arch::X86_64 {
         return kernel::run(end);
@@ -76,11 +89,28 @@ pub fn main(name: &str, whole: bool, end: Instant) -> Result<(), String> {
     println!("building the kernel for {name}, and once more with its known bugs");
     let never = AtomicBool::new(false);
     let (plain, faulty) = (image.build(&never)?, image.clone().with_faults().build(&never)?);
-    let all = all(arch, &emulator, whole);
-    let mut failures = cases::run(&all, |_, case| case.run(if case.faults { &faulty } else { &plain }))?;
-    failures.extend(stream::check(arch, &emulator, &plain).err());
-    if whole {
-        print_table(arch);
+    let mut all = bugs(arch, &emulator, part);
+    if part != Part::Bugs {
+        let mut others = torture(arch, &emulator, part == Part::All);
+        others.append(&mut all);
+        all = others;
+    }
+    let caught = Mutex::new(BTreeMap::new());
+    let mut failures = cases::run(&all, |_, case| {
+        let result = case.run(if case.faults { &faulty } else { &plain });
+        if let Ok(said) = &result {
+            caught
+                .lock()
+                .expect("no panics")
+                .insert(case.name.clone(), said.clone());
+        }
+        result
+    })?;
+    if part != Part::Bugs {
+        failures.extend(stream::check(arch, &emulator, &plain).err());
+    }
+    if part != Part::Short {
+        print_table(arch, &caught.into_inner().map_err(|_| "a thread panicked")?);
     }
     if failures.is_empty() {
         Ok(())
@@ -109,22 +139,34 @@ fn shows(arch: Arch, known: &Known) -> Result<&'static str, String> {
     })
 }
 
-fn print_table(arch: Arch) {
-    println!("\nknown bugs on {}:", arch.name());
+/// The name of the case of a known bug.
+fn case_of(name: &str, design: &str) -> String {
+    format!("fault {name}, {design}")
+}
+
+/// Prints the known bugs as a table of the book, with the results by the names of their cases.
+fn print_table(arch: Arch, results: &BTreeMap<String, String>) {
+    println!(
+        "\n| on {} | shows under | result, or why it is hidden |\n| --- | --- | --- |",
+        arch.name()
+    );
     for known in shootdown_known_bugs::ALL {
-        let (shows, what) = match shows(arch, known) {
-            Ok(design) => ("shows", format!("under {design}")),
-            Err(why) => ("hidden", why),
-        };
-        println!("  {:<34} {shows:<7} {what}", known.name);
+        match shows(arch, known) {
+            Ok(design) => {
+                let result = results.get(&case_of(known.name, design));
+                let result = result.map_or("not caught", String::as_str);
+                println!("| `{}` | `{design}` | {result} |", known.name);
+            }
+            Err(why) => println!("| `{}` | – | {why} |", known.name),
+        }
     }
 }
 
-fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
+fn torture(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
     let case = |name, command_line| Case::new(name, emulator, command_line);
     let mut cases = boots(arch, emulator, &case);
     let steps = STEPS[usize::from(whole)];
-    let mut torture = |design: &str, seed: u8, cpus: usize| {
+    let mut add = |design: &str, seed: u8, cpus: usize| {
         if arch == Arch::Riscv64 && FENCED.contains(&design) {
             // Jitter in nanoseconds of the host.
             let command_line = format!("workload=torture design={design} seed={seed} jitter=20000 steps={steps}");
@@ -146,15 +188,15 @@ fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
         });
     };
     for (seed, design) in (0..).zip(TORTURED) {
-        torture(design, seed, 4);
+        add(design, seed, 4);
     }
-    torture("adaptive", 3, 8);
-    torture("arm-local-first", 4, 1);
+    add("adaptive", 3, 8);
+    add("arm-local-first", 4, 1);
     if whole {
         for seed in 0..SEEDS {
             TORTURED[..FIRST]
                 .iter()
-                .for_each(|design| torture(design, seed, 2 + usize::from(seed) % 3));
+                .for_each(|design| add(design, seed, 2 + usize::from(seed) % 3));
         }
     }
     let design = if arch == Arch::Riscv64 { "arm-ipi" } else { "adaptive" };
@@ -165,6 +207,13 @@ fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
             format!("workload=torture design={design} jitter=1000 steps={steps}"),
         )
     });
+    cases
+}
+
+/// The control, and the known bugs that show.
+fn bugs(arch: Arch, emulator: &Emulator, part: Part) -> Vec<Case> {
+    let case = |name, command_line| Case::new(name, emulator, command_line);
+    let mut cases = Vec::new();
     let caught = |name, command_line| case(name, command_line).caught();
     cases.push(caught("control: none".into(), "workload=torture design=none".into()));
     // A mistake of a kernel, which this one makes when asked.
@@ -175,11 +224,11 @@ fn all(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
     for known in shootdown_known_bugs::ALL {
         if let Ok(design) = shows(arch, known) {
             // Remote fences with instructions counted are slow: see `FENCED`.
-            if arch == Arch::Riscv64 && FENCED.contains(&design) && !whole {
+            if arch == Arch::Riscv64 && FENCED.contains(&design) && part == Part::Short {
                 continue;
             }
             let command_line = format!("workload=torture design={design} fault={} steps=4000", known.name);
-            cases.push(caught(format!("fault {}, {design}", known.name), command_line));
+            cases.push(caught(case_of(known.name, design), command_line));
         }
     }
     cases
@@ -385,7 +434,7 @@ mod tests {
 
     #[test]
     fn an_instruction_set_that_there_is_not_is_refused_with_those_that_there_are() {
-        let error = main("m68k", false, Instant::now()).expect_err("no such port");
+        let error = main("m68k", Part::Short, Instant::now()).expect_err("no such port");
         assert!(error.contains("aarch64") && error.contains("riscv64"), "{error}");
     }
 }

@@ -91,11 +91,13 @@ impl Run {
         self.lines.iter().find_map(|line| line.strip_prefix("violation: "))
     }
 
-    /// The invariant that was violated, and the seed, as reports of known bugs print them.
+    /// The invariant that was violated, the seed, and the steps until then, as reports of known bugs print them.
     pub fn caught_with(&self, seed: u32) -> String {
         let story = self.violation().unwrap_or("stale contents");
         let what = story.split(':').next().unwrap_or_default();
-        format!("caught with seed {seed}: {what}")
+        let steps = story.rsplit_once(" (after ").and_then(|(_, end)| end.strip_suffix(')'));
+        let steps = steps.map(|steps| format!(" after {steps}")).unwrap_or_default();
+        format!("caught with seed {seed}{steps}: {what}")
     }
 
     /// The error, in one line; `None` for success.

@@ -13,6 +13,8 @@ mod power;
 mod process;
 mod traffic;
 
+pub use oracle::violation;
+
 use crate::arch::features;
 use crate::counters::Counters;
 use crate::engine;

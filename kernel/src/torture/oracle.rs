@@ -289,9 +289,18 @@ pub fn poison(frame: Frame) {
     words.iter().for_each(|word| word.store(POISON, Ordering::Relaxed));
 }
 
-/// Prints the violation, and ends.
+/// Steps that all CPUs have begun.
+static STEPS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a step.
+pub fn begin_step() {
+    STEPS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Prints the violation with the number of steps, and ends.
 pub fn violation(what: &str, story: fmt::Arguments<'_>) -> ! {
     interrupts::disable();
-    serial::print_last(format_args!("violation: {what}: {story}"));
+    let steps = STEPS.load(Ordering::Relaxed);
+    serial::print_last(format_args!("violation: {what}: {story} (after {steps} steps)"));
     serial::exit(Status::Violation)
 }

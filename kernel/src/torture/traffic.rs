@@ -191,6 +191,7 @@ impl Traffic {
     }
 
     fn step(&mut self) {
+        super::oracle::begin_step();
         if self.one_in(8) {
             self.kernel_step();
         }
