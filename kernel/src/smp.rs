@@ -59,7 +59,9 @@ pub fn start_one() {
     if other.off.swap(false, Ordering::AcqRel) {
         let stack = other.parking.load(Ordering::Relaxed);
         let started = wait_us(1_000_000, || boot::start_again(other, stack));
-        let is_up = started && wait_us(1_000_000, || other.up.load(Ordering::Acquire));
+        // It may be on its way off again.
+        let was_up = || other.up.load(Ordering::Acquire) || other.off.load(Ordering::Acquire);
+        let is_up = started && wait_us(1_000_000, was_up);
         assert!(is_up, "CPU {} does not start again", other.id);
     }
     STARTING.store(false, Ordering::Release);

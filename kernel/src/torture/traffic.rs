@@ -3,7 +3,6 @@
 use super::oracle::State;
 use super::power::Power;
 use super::process::{self, KERNEL, LARGE, PAGES, Process, TABLES};
-use crate::arch::boot::CAN_STOP;
 use crate::arch::format::Entry;
 use crate::arch::interrupts;
 use crate::cpu::Cpu;
@@ -176,7 +175,7 @@ impl Traffic {
     pub fn run(mut self) {
         for _ in 0..self.arena.steps {
             self.pause(4);
-            if CAN_STOP && self.one_in(4) {
+            if self.arena.power.used && self.one_in(4) {
                 smp::start_one();
             }
             self.step();
@@ -408,7 +407,7 @@ impl Traffic {
             self.below(1 << 14)
         };
         let before = self.below(4);
-        let stops = CAN_STOP && self.one_in(2) && self.arena.power.may_stop();
+        let stops = self.one_in(2) && self.arena.power.may_stop();
         interrupts::without_interrupts(|| {
             // Requests that arrive meanwhile are answered on its way offline.
             for _ in 0..before {

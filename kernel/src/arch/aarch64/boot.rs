@@ -207,7 +207,9 @@ pub fn set_paging(_mode: &str) -> Result<(), &'static str> {
 }
 
 /// Whether a CPU can be switched off and started again: by PSCI.
-pub const CAN_STOP: bool = true;
+pub fn can_stop(_broadcasts: bool) -> bool {
+    true
+}
 
 /// Switches this CPU off.
 pub fn stop() -> ! {

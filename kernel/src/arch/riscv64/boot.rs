@@ -175,8 +175,11 @@ pub fn leave_start() {}
 /// Before harts are started.
 pub fn prepare_to_start() {}
 
-/// Whether a hart can be switched off and started again: by the firmware.
-pub const CAN_STOP: bool = true;
+/// Whether a hart can be switched off and started again: by the firmware, if no remote fences are in use. OpenSBI 1.1
+/// waits forever for a hart that stops while a fence for every hart is under way.
+pub fn can_stop(broadcasts: bool) -> bool {
+    !broadcasts
+}
 
 /// Switches this hart off.
 pub fn stop() -> ! {

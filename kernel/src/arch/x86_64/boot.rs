@@ -256,7 +256,9 @@ pub fn set_paging(_mode: &str) -> Result<(), &'static str> {
 }
 
 /// Whether a CPU can be switched off and started again: not here.
-pub const CAN_STOP: bool = false;
+pub fn can_stop(_broadcasts: bool) -> bool {
+    false
+}
 
 /// Stops this CPU for good.
 pub fn stop() -> ! {
