@@ -100,6 +100,10 @@ fn all(emulator: &Emulator) -> Vec<Case> {
         cpus: 64,
         ..case("boot, 64 CPUs, an NMI each".into(), "workload=hello".into())
     }];
+    cases.push(case(
+        "each invalidation, by its effect".into(),
+        "workload=operands design=broadcast".into(),
+    ));
     for workload in ["tlb_flush2", "madvise_spin", "mprotect_all", "process_churn"] {
         for design in ["ipi", "broadcast", "adaptive"] {
             let command_line = format!("workload={workload} design={design}");
