@@ -11,7 +11,8 @@ unsafe extern "C" {
 /// Switches to the stack `new`, and stores the present one in `old`.
 ///
 /// # Safety
-/// `new` was left by this function or made by [`first`] or [`begin`], and no other CPU continues on it. Interrupts are off.
+/// `new` was left by this function or made by [`first`] or [`begin`], and no other CPU continues on it. Interrupts are
+/// off.
 pub unsafe fn switch(old: *mut u64, new: u64) {
     // SAFETY: the caller's promise.
     unsafe { linux_switch(old, new) };
