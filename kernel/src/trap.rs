@@ -9,8 +9,8 @@ use crate::time::Own;
 #[cfg(feature = "known-bugs")]
 use core::sync::atomic::AtomicBool;
 
-/// A mistake that this kernel makes on purpose if `fault=AcknowledgedLate`: the shootdown interrupt is acknowledged after
-/// the requests were read, so that one that arrives meanwhile is lost. On Arm and RISC-V, in the test kernel.
+/// A mistake that this kernel makes on purpose if `fault=AcknowledgedLate`: the shootdown interrupt is acknowledged
+/// after the requests were read, so that one that arrives meanwhile is lost. On Arm and RISC-V, in the test kernel.
 #[cfg(feature = "known-bugs")]
 pub static ACKNOWLEDGES_LATE: AtomicBool = AtomicBool::new(false);
 

@@ -150,8 +150,8 @@ pub fn set_paging(mode: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Loads the kernel's root in the mode in use, which maps the kernel at the same addresses as the other. Returns whether
-/// the hart has that mode.
+/// Loads the kernel's root in the mode in use, which maps the kernel at the same addresses as the other. Returns
+/// whether the hart has that mode.
 pub fn load_root() -> bool {
     // Sv39 is 8, Sv48 is 9.
     let satp = u64::from(levels() + 5) << 60 | root() >> 12;
