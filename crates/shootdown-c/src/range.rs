@@ -33,7 +33,10 @@ impl shootdown_range {
     #[inline]
     pub(crate) fn range(self) -> Range {
         // The most common range, without what rounding takes.
-        if self.page_shift == 12 && !self.tables && self.start % PAGE == 0 && self.end.wrapping_sub(self.start) == PAGE
+        if self.page_shift == 12
+            && !self.tables
+            && self.start.is_multiple_of(PAGE)
+            && self.end.wrapping_sub(self.start) == PAGE
         {
             return Range::page(self.start);
         }
