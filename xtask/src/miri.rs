@@ -2,14 +2,18 @@
 //! that they execute.
 //!
 //! Words hold addresses of spaces and requests as numbers, so provenance is exposed (`-Zmiri-permissive-provenance`).
-//! The tests leak their engines (`-Zmiri-ignore-leaks`).
+//! The tests leak their engines (`-Zmiri-ignore-leaks`). Those with random inputs read the file of earlier failures
+//! (`-Zmiri-disable-isolation`) and try few inputs, because Miri is slow.
 
 use std::process::Command;
 use std::time::Instant;
 
 use super::{child, workspace};
 
-const FLAGS: &str = "-Zmiri-permissive-provenance -Zmiri-ignore-leaks";
+const FLAGS: &str = "-Zmiri-permissive-provenance -Zmiri-ignore-leaks -Zmiri-disable-isolation";
+
+/// Inputs of each test with random ones.
+const CASES: &str = "4";
 
 /// Runs the tests of `crates/shootdown/src`.
 ///
@@ -22,7 +26,8 @@ pub fn run(end: Instant) -> Result<(), String> {
         .args(["run", "nightly", "cargo", "miri", "test", "-p", "shootdown", "--lib"])
         .arg("--target-dir")
         .arg(workspace::built().join("miri"))
-        .env("MIRIFLAGS", FLAGS);
+        .env("MIRIFLAGS", FLAGS)
+        .env("PROPTEST_CASES", CASES);
     // Cargo has set these for this program; the child would take them for the compiler to use.
     command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     child::run(&mut command, end)

@@ -128,17 +128,14 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         );
         let design = design.normalised();
         let count = cpus.len();
-        assert!(
-            count >= 1 && count <= 64 * W,
-            "{count} CPUs do not fit a set of {W} words"
-        );
+        assert!(count >= 1 && count <= 64 * W, "the CPUs do not fit a set of W words");
         if let Err(why) = design.fits(count) {
             panic!("{why}");
         }
         let pool = design.pool();
         if design.tags() != Tags::PerCpu {
             let words = tag_words(pool.end);
-            assert!(tags.len() >= words, "{words} tag words needed");
+            assert!(tags.len() >= words, "more tag words needed: see tag_words");
         }
         Engine {
             kernel,

@@ -163,10 +163,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Handles a fault at `address` that the present page table does not justify: its entry became valid, or more
     /// permissive, and this CPU used the old one. RISC-V lets harts cache invalid entries. Invalidates the page on this
     /// CPU, for user and kernel addresses. If a page-table page was added above the entry, call
-    /// [`flush_this_cpu`](Self::flush_this_cpu). Any context with a CPU that cannot change; masks interrupts itself.
+    /// [`flush_this_cpu`](Self::flush_this_cpu). Any context with a CPU that cannot change.
     pub fn spurious_fault(&self, address: u64) {
         let (address, stride) = (address & !(Stride::Size4K.bytes() - 1), Stride::Size4K);
-        self.masked(|| self.complete_here(|| self.kernel.invalidate(Local::Kernel { address, stride })));
+        self.complete_here(|| self.kernel.invalidate(Local::Kernel { address, stride }));
     }
 
     /// Flushes everything on this CPU.

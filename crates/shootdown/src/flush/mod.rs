@@ -395,13 +395,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// A flush under a negative control: the local part, or nothing.
+    /// A flush under a negative control: the local part and secondary TLBs, or nothing.
     #[cold]
     pub(crate) fn flush_as_control(&self, space: &Space<K::Facade, W>, range: &Range) {
         if self.policy().reach == Reach::Local {
             let pin = self.pinned();
             let flush = self.publish_and_count(space, *range);
             self.flush_here(pin.cpu, space, flush.generation, *range);
+            drop(pin);
+            self.await_secondary(flush.secondary);
         }
     }
 

@@ -180,16 +180,10 @@ impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
                 // served only after the other's interrupt (C5).
                 self.interrupt();
                 let request = self.request;
-                // Inlined: this is the deepest wait of a flush (`cargo xtask stack`).
-                engine.wait_inlined(
-                    me,
-                    token.about(),
-                    || Some(cpu),
-                    || {
-                        place = engine.put(target, me, request);
-                        place.is_some() || target.state().is_off()
-                    },
-                );
+                engine.wait_reporting(me, token.about(), &|| Some(cpu), &mut || {
+                    place = engine.put(target, me, request);
+                    place.is_some() || target.state().is_off()
+                });
             }
             // Offline since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
             if let Some(place) = place {

@@ -54,6 +54,7 @@ fn the_control_without_the_remote_part_invalidates_here_and_asks_no_other_cpu() 
         run_in_turn(&engine, [&space]);
     }
     kernel.local.borrow_mut().clear();
+    kernel.device.set(true);
     let _ = engine.flush(&space, Range::page(0x5000));
     let _ = engine.dispatch(&space, Range::page(0x6000)).wait();
     let mut batch = engine.batch();
@@ -64,6 +65,7 @@ fn the_control_without_the_remote_part_invalidates_here_and_asks_no_other_cpu() 
     assert_eq!(local.len(), 4, "{local:?}");
     assert!(local.iter().all(|(cpu, _)| *cpu == 0), "{local:?}");
     assert_eq!(kernel.ipis.get(), 0);
+    assert_eq!((kernel.notified.borrow().len(), kernel.awaited.borrow().len()), (4, 4));
 }
 
 #[test]
