@@ -65,5 +65,5 @@ pub fn hertz(counted: bool) -> u64 {
 /// The time after which a task that runs is interrupted. Shorter where harts take turns: PAUSE does not end the turn of
 /// user code that waits, a timer does.
 pub fn tick(usual: u32) -> u32 {
-    if interrupts::takes_turns() { usual / 20 } else { usual }
+    if interrupts::takes_turns() { usual / 80 } else { usual }
 }
