@@ -153,6 +153,10 @@ pub fn run(arch: Arch, designs: &[&str], end: Instant) -> Result<(), String> {
             other => return Err(format!("{KEEPS_TABLES}: page tables do not come back: {other:?}")),
         }
     }
+    if arch == Arch::Riscv64 {
+        println!("{CONTROL}: not run, because {NOTICES} sees no stale page there; `cargo xtask kernel` has a control");
+        return Ok(());
+    }
     for guest in Guest::ours(arch, &[CONTROL.to_string()], end)? {
         match boot(&guest, &[planned(NOTICES, 2, "2 --ops 200".into())], true) {
             Err(why) if why.contains("reads were stale") => {
