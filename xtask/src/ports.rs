@@ -216,6 +216,13 @@ fn bugs(arch: Arch, emulator: &Emulator, part: Part) -> Vec<Case> {
     let mut cases = Vec::new();
     let caught = |name, command_line| case(name, command_line).caught();
     cases.push(caught("control: none".into(), "workload=torture design=none".into()));
+    if arch == Arch::Aarch64 {
+        // A mistake of a kernel, which this one makes when asked.
+        cases.push(caught(
+            "mistake AcknowledgedLate, arm-ipi".into(),
+            "workload=torture design=arm-ipi fault=AcknowledgedLate steps=4000".into(),
+        ));
+    }
     for known in shootdown_known_bugs::ALL {
         if let Ok(design) = shows(arch, known) {
             // Remote fences with instructions counted are slow: see `FENCED`.
