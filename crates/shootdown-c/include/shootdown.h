@@ -941,8 +941,8 @@ void shootdown_flush_this_cpu(const struct shootdown_engine *engine);
 
 /**
  * Handles a fault at an address whose present entry allows the access: this CPU used the previous entry, which was
- * invalid or less permissive. Flushes this CPU, as shootdown_flush_this_cpu, which keeps the library small. Any context
- * with a CPU that cannot change.
+ * invalid or less permissive. Flushes this CPU, as shootdown_flush_this_cpu, which keeps the library small. Any
+ * context with a CPU that cannot change.
  *
  * # Safety
  * The pointers were made by this library's init functions, and their objects still live.

@@ -163,8 +163,8 @@ pub unsafe extern "C" fn shootdown_flush_this_cpu(engine: *const shootdown_engin
 }
 
 /// Handles a fault at an address whose present entry allows the access: this CPU used the previous entry, which was
-/// invalid or less permissive. Flushes this CPU, as shootdown_flush_this_cpu, which keeps the library small. Any context
-/// with a CPU that cannot change.
+/// invalid or less permissive. Flushes this CPU, as shootdown_flush_this_cpu, which keeps the library small. Any
+/// context with a CPU that cannot change.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and their objects still live.
