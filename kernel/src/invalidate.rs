@@ -2,6 +2,7 @@
 //! root.
 
 use crate::arch::features;
+pub use crate::arch::invalidate::sync;
 use crate::arch::invalidate::{DENIAL_STAYS, execute, of_local, of_root};
 use crate::counters::count;
 use crate::cpu::Cpu;
@@ -16,12 +17,6 @@ pub fn here(cpu: &Cpu, what: Local) {
     let loaded = Tag(cpu.loaded_tag.get());
     count(|| of_local(loaded, what));
     execute(loaded, what);
-}
-
-/// Waits for the local invalidations of this CPU.
-#[inline(always)]
-pub fn sync() {
-    features::get().processor.local_sync();
 }
 
 /// An access that the tables allow has failed: this CPU may have cached an entry that allows less, and may keep it

@@ -12,6 +12,12 @@ pub fn execute(_loaded: Tag, what: Local) {
     features::get().processor.invalidate(what);
 }
 
+/// Waits for the local invalidations of this CPU.
+#[inline(always)]
+pub fn sync() {
+    features::get().processor.local_sync();
+}
+
 /// The counted instructions, in this order.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
