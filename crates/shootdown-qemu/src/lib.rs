@@ -20,7 +20,7 @@ pub use emulator::{BINARY, Emulator, INSTALL, OLDEST, PACKAGE};
 pub use image::{BARE_TARGET, Image};
 pub use iso::{ISO_INSTALL, ISO_NEEDS, can_write_iso, write_iso};
 pub use needs::is_there;
-pub use plugin::Plugin;
+pub use plugin::{CpuCounts, Plugin, SpanCounts, Window};
 pub use program::NotDone;
 pub use run::{Clock, Ended, Machine, Run};
 pub use version::Version;

@@ -1,8 +1,11 @@
 //! The plugin that counts executed instructions (`xtask/plugin`): compiled for the QEMU that is installed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
 
 use crate::needs;
 use crate::program::{self, NotDone};
@@ -16,6 +19,49 @@ const COMPILER: [(&str, &str); 1] = [("gcc", "gcc")];
 pub struct Plugin {
     file: PathBuf,
     out: PathBuf,
+}
+
+/// What it counted between two marks of the guest.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Window {
+    /// Executions on all CPUs of each instruction of a shootdown, by name: `tlbi_broadcast`, `dsb`, `sgi`, ...
+    pub operations: BTreeMap<String, u64>,
+    /// Each CPU.
+    pub cpus: Vec<CpuCounts>,
+}
+
+/// The counts of one CPU.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CpuCounts {
+    /// Its number.
+    pub cpu: u32,
+    /// Executed instructions, without those of RISC-V's machine mode.
+    pub instructions: u64,
+    /// Those of machine mode.
+    pub firmware: u64,
+    /// Each span that it executed.
+    pub spans: Vec<SpanCounts>,
+}
+
+/// The counts of one span on one CPU, instructions.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SpanCounts {
+    /// As the argument names it.
+    pub name: String,
+    /// Executions.
+    pub times: u64,
+    /// Sum of all, without waiting.
+    pub sum: u64,
+    /// Sum in wait loops.
+    pub waiting: u64,
+    /// Sum in machine mode.
+    pub firmware: u64,
+    /// The least.
+    pub least: u64,
+    /// The median.
+    pub median: u64,
+    /// The most.
+    pub most: u64,
 }
 
 impl Plugin {
@@ -53,15 +99,21 @@ impl Plugin {
         format!("{},out={}{spans}", self.file.display(), self.out.display())
     }
 
-    /// What it wrote in the last run: a line of JSON for each window. Its file is removed.
+    /// The windows of the last run. Its file is removed.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn take(&self) -> Result<String, String> {
-        let text = std::fs::read_to_string(&self.out).map_err(|error| format!("{}: {error}", self.out.display()));
+    /// When the file cannot be read, or is not what the plugin writes.
+    pub fn take(&self) -> Result<Vec<Window>, String> {
+        let place = |error: &dyn std::fmt::Display| format!("{}: {error}", self.out.display());
+        let text = std::fs::read_to_string(&self.out).map_err(|error| place(&error))?;
         let _ = std::fs::remove_file(&self.out);
-        text
+        windows(&text).map_err(|error| place(&error))
     }
+}
+
+/// Reads a line of JSON for each window.
+fn windows(text: &str) -> serde_json::Result<Vec<Window>> {
+    text.lines().map(serde_json::from_str).collect()
 }
 
 /// The requested version of the plugin interface: each QEMU accepts a range.
@@ -76,6 +128,18 @@ fn interface(qemu: Version) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_line_is_a_window() {
+        let line = r#"{"operations":{"dsb":4},"cpus":[{"cpu":1,"instructions":9,"firmware":0,"spans":[]}]}"#;
+        let found = windows(&format!("{line}\n{line}\n")).expect("two windows");
+        assert_eq!(
+            (found.len(), found[1].operations["dsb"], found[0].cpus[0].instructions),
+            (2, 4, 9)
+        );
+        assert!(windows("").is_ok_and(|none| none.is_empty()));
+        assert!(windows("no").is_err());
+    }
 
     #[test]
     fn each_qemu_is_asked_for_an_interface_that_it_has() {

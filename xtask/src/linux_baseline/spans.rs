@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use shootdown_qemu::{Arch, Plugin};
+use serde::Serialize;
+use shootdown_qemu::{Arch, CpuCounts, Plugin, SpanCounts, Window};
 
 use super::report::{Ran, Report};
 
@@ -72,34 +72,6 @@ pub struct Span {
     pub firmware: f64,
 }
 
-/// A line of the plugin: one window.
-#[derive(Debug, Deserialize)]
-struct Window {
-    operations: BTreeMap<String, u64>,
-    cpus: Vec<Cpu>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Cpu {
-    cpu: u32,
-    instructions: u64,
-    /// Of machine mode, which are not in the others.
-    firmware: u64,
-    spans: Vec<Tally>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Tally {
-    name: String,
-    times: u64,
-    sum: u64,
-    waiting: u64,
-    firmware: u64,
-    least: u64,
-    median: u64,
-    most: u64,
-}
-
 /// The spans of Linux, as arguments of the plugin.
 ///
 /// # Errors
@@ -146,12 +118,7 @@ pub fn of(requester: u64, handlers: &[(u64, Option<u64>)]) -> Vec<String> {
 /// When its file cannot be read or holds another number of windows than there were runs.
 pub fn counts(kernel: &str, report: &Report, plugin: &Plugin) -> Result<Vec<Count>, String> {
     let place = |error: String| format!("the counts of {kernel}: {error}");
-    let text = plugin.take()?;
-    let windows: Vec<Window> = text
-        .lines()
-        .map(serde_json::from_str)
-        .collect::<Result<_, _>>()
-        .map_err(|error| place(error.to_string()))?;
+    let windows = plugin.take().map_err(place)?;
     if windows.len() != report.ran.len() {
         return Err(place(format!(
             "{} windows were counted in {} runs",
@@ -160,7 +127,7 @@ pub fn counts(kernel: &str, report: &Report, plugin: &Plugin) -> Result<Vec<Coun
         )));
     }
     let count = |(window, ran): (Window, &Ran)| {
-        let sum = |part: fn(&Cpu) -> u64| window.cpus.iter().map(part).sum::<u64>() as f64;
+        let sum = |part: fn(&CpuCounts) -> u64| window.cpus.iter().map(part).sum::<u64>() as f64;
         let per_op = |(name, count): (&String, &u64)| (name.clone(), *count as f64 / ran.ops as f64);
         Count {
             kernel: kernel.to_string(),
@@ -171,38 +138,37 @@ pub fn counts(kernel: &str, report: &Report, plugin: &Plugin) -> Result<Vec<Coun
             firmware_per_op: sum(|cpu| cpu.firmware) / ran.ops as f64,
             operations: window.operations.iter().map(per_op).collect(),
             interrupts_per_op: ran.shootdown_interrupts as f64 / ran.ops_with_warm_up as f64,
-            requester: window.span(REQUESTER),
-            barriers: window.span(BARRIERS),
-            target: window.span(TARGET),
+            requester: span(&window, REQUESTER),
+            barriers: span(&window, BARRIERS),
+            target: span(&window, TARGET),
         }
     };
     Ok(windows.into_iter().zip(&report.ran).map(count).collect())
 }
 
-impl Window {
-    fn span(&self, name: &str) -> Option<Span> {
-        let of_cpu = |cpu: &'_ Cpu| {
-            let named = cpu.spans.iter().filter(|tally| tally.name == name);
-            named.map(|tally| (cpu.cpu, tally.clone())).collect::<Vec<_>>()
-        };
-        let all: Vec<(u32, Tally)> = self.cpus.iter().flat_map(of_cpu).collect();
-        let (cpu, most_often) = all.iter().max_by_key(|(_, tally)| tally.times)?;
-        let times = all.iter().map(|(_, tally)| tally.times).sum::<u64>();
-        let mean = |part: fn(&Tally) -> u64| {
-            let sum: u64 = all.iter().map(|(_, tally)| part(tally)).sum();
-            sum as f64 / times as f64
-        };
-        Some(Span {
-            times,
-            cpu: *cpu,
-            median: most_often.median,
-            least: most_often.least,
-            most: most_often.most,
-            mean: mean(|tally| tally.sum),
-            waiting: mean(|tally| tally.waiting),
-            firmware: mean(|tally| tally.firmware),
-        })
-    }
+/// The span of that name: medians from the CPU on which it happened most often, means from all.
+fn span(window: &Window, name: &str) -> Option<Span> {
+    let of_cpu = |cpu: &'_ CpuCounts| {
+        let named = cpu.spans.iter().filter(|counts| counts.name == name);
+        named.map(|counts| (cpu.cpu, counts.clone())).collect::<Vec<_>>()
+    };
+    let all: Vec<(u32, SpanCounts)> = window.cpus.iter().flat_map(of_cpu).collect();
+    let (cpu, most_often) = all.iter().max_by_key(|(_, counts)| counts.times)?;
+    let times = all.iter().map(|(_, counts)| counts.times).sum::<u64>();
+    let mean = |part: fn(&SpanCounts) -> u64| {
+        let sum: u64 = all.iter().map(|(_, counts)| part(counts)).sum();
+        sum as f64 / times as f64
+    };
+    Some(Span {
+        times,
+        cpu: *cpu,
+        median: most_often.median,
+        least: most_often.least,
+        most: most_often.most,
+        mean: mean(|counts| counts.sum),
+        waiting: mean(|counts| counts.waiting),
+        firmware: mean(|counts| counts.firmware),
+    })
 }
 
 #[cfg(test)]
@@ -219,13 +185,22 @@ mod tests {
                 {"name":"requester","times":1,"sum":500,"waiting":10,"firmware":2,
                  "least":500,"median":500,"most":500}]}]}"#;
         let window: Window = serde_json::from_str(line).unwrap();
-        let span = window.span(REQUESTER).unwrap();
+        let requester = span(&window, REQUESTER).unwrap();
         assert_eq!(
-            (span.times, span.cpu, span.median, span.least, span.most),
+            (
+                requester.times,
+                requester.cpu,
+                requester.median,
+                requester.least,
+                requester.most
+            ),
             (4, 0, 100, 90, 110)
         );
-        assert_eq!((span.mean, span.waiting, span.firmware), (200.0, 10.0, 2.0));
-        assert_eq!(window.span(TARGET), None);
+        assert_eq!(
+            (requester.mean, requester.waiting, requester.firmware),
+            (200.0, 10.0, 2.0)
+        );
+        assert_eq!(span(&window, TARGET), None);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
 use shootdown_qemu::{Clock, Emulator, Image, NotDone, Plugin};
 
 use super::grid::grid;
@@ -22,12 +21,6 @@ pub(super) enum Counting {
     By(Plugin),
     /// It cannot be compiled.
     Missing(String),
-}
-
-/// A line of the plugin: one window.
-#[derive(Deserialize)]
-struct Window {
-    operations: BTreeMap<String, u64>,
 }
 
 impl Counting {
@@ -58,7 +51,7 @@ impl Counting {
     /// The counts of the last run, which had one window; `None` where it counted nothing.
     pub fn take(&self) -> Option<BTreeMap<String, u64>> {
         match self {
-            Counting::By(plugin) => operations(&plugin.take().ok()?),
+            Counting::By(plugin) => plugin.take().ok()?.into_iter().next().map(|window| window.operations),
             Counting::Off | Counting::Missing(_) => None,
         }
     }
@@ -73,11 +66,6 @@ impl Counting {
             Counting::Missing(why) => Some(format!("instructions of a shootdown: not counted, because of {why}")),
         }
     }
-}
-
-fn operations(text: &str) -> Option<BTreeMap<String, u64>> {
-    let window: Window = serde_json::from_str(text.lines().next()?).ok()?;
-    Some(window.operations)
 }
 
 /// The table; `None` where nothing was counted.
@@ -156,14 +144,6 @@ fn meaning(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_window_is_read_and_anything_else_is_nothing() {
-        let line = r#"{"operations":{"dsb":4,"sgi":1},"cpus":[]}"#;
-        assert_eq!(operations(line).expect("a window")["dsb"], 4);
-        assert_eq!(operations(""), None);
-        assert_eq!(operations("no"), None);
-    }
 
     /// The names of the plugin's source.
     #[test]
