@@ -4,6 +4,7 @@
  * each replacement worker 0 fills new frames, so that those that were freed are in use again: a CPU that was not flushed
  * reads a number that the page does not have. */
 #include "measured_loop.h"
+#include "pause_loop.h"
 
 #include <sys/mman.h>
 
@@ -54,7 +55,7 @@ static void write_pages(struct worker *worker)
         for (unsigned frame = 0; frame < FRAMES; frame++)
             *(volatile unsigned *)(frames + frame * PAGE) = ~0u;
         atomic_store(&number, turn);
-        __builtin_ia32_pause();
+        pause_loop();
         expect(worker, *page != turn, 0);
         munmap((void *)frames, FRAMES * PAGE);
     } while (go_on(worker));

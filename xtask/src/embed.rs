@@ -328,7 +328,7 @@ impl Minimal {
 }
 
 /// Lines that are neither empty nor comments.
-fn code_lines(text: &str) -> usize {
+pub fn code_lines(text: &str) -> usize {
     let lines = text.lines().map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }

@@ -10,6 +10,7 @@ mod c_machine;
 mod cases;
 mod child;
 mod debian;
+mod edits;
 mod embed;
 mod fuzz;
 mod iso;

@@ -1,8 +1,9 @@
 //! The engine inside OSTD, a Rust framework for kernels, stock beside ours: `cargo xtask ostd`.
 //!
-//! The package comes from the registry and is copied below `target/ostd`. `examples/ostd/edits.txt` has the edits, each
-//! found by a short anchor. Nothing is written unless every anchor is there exactly once.
+//! The package comes from the registry and is copied below `target/ostd`. `examples/ostd/edits.json` has the edits
+//! of each variant, each found by a short anchor. Nothing is built unless every anchor of every variant is there.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use shootdown_qemu::{Emulator, Plugin};
 
+use super::edits::{self, Edit};
+use super::embed::code_lines;
 use super::{child, workspace};
 
 /// The toolchain: the package uses features of the compiler that are not stable.
@@ -21,7 +24,7 @@ const PACKAGE: &str = "ostd";
 /// The limit of one run.
 const RUN: Duration = Duration::from_secs(300);
 
-/// What is built: its name in `edits.txt`, its name in the table, and whether stale reads are expected.
+/// What is built: its name in `edits.json`, its name in the table, and whether stale reads are expected.
 const VARIANTS: [(&str, &str, bool); 3] = [
     ("none", "no flush", true),
     ("stock", "stock", false),
@@ -32,32 +35,24 @@ const VARIANTS: [(&str, &str, bool); 3] = [
 /// own part is done, and after that, without waiting.
 const SPANS: [(&str, &str); 2] = [("dispatch", "dispatch_tlb_flush"), ("wait", "sync_tlb_flush")];
 
-/// One edit of `edits.txt`.
-struct Edit<'a> {
-    variant: &'a str,
-    file: &'a str,
-    anchor: &'a str,
-    place: &'a str,
-    text: &'a str,
-}
-
 /// Builds and runs each variant, and prints the table.
 ///
 /// # Errors
 /// What is missing, an anchor that does not match, a build that fails, or reads that should not be stale.
 pub fn run(end: Instant) -> Result<(), String> {
     let folder = root()?.join("examples/ostd");
-    let edits = read(&folder.join("edits.txt"))?;
-    let edits = parse(&edits)?;
+    let edits = parse(&read(&folder.join("edits.json"))?, &root()?.display().to_string())?;
     install(end)?;
     let package = package(&folder, end)?;
+    let changes = VARIANTS.map(|(variant, ..)| changed(&package, variant, &edits));
     let plugins = root()?.join("target/ostd");
     let qemu = Emulator::find()?.version;
     let plugin = Plugin::build(&root()?, qemu, &plugins, &AtomicBool::new(false))?;
     let mut rows = Vec::new();
-    for (variant, name, stale) in VARIANTS {
+    let changes = changes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    for ((variant, name, stale), changed) in VARIANTS.into_iter().zip(changes) {
         println!("== {name}: building and running");
-        let kernel = build(&prepare(&folder, &package, variant, &edits)?, end)?;
+        let kernel = build(&prepare(&folder, &package, variant, &changed)?, end)?;
         let row = measure(&kernel, end)?;
         // Without flushes there is nothing to count.
         let counts = if stale {
@@ -84,12 +79,8 @@ pub fn run(end: Instant) -> Result<(), String> {
         instructions.iter().for_each(|count| print!(" {count:>8}"));
     }
     let glue = read(&folder.join("glue.rs"))?;
-    let added: usize = edits
-        .iter()
-        .filter(|edit| edit.variant == "ours")
-        .map(|edit| code(edit.text))
-        .sum();
-    println!("\n\nlines: glue.rs {}, edits {added}", code(&glue));
+    let added: usize = edits["ours"].iter().map(|edit| code_lines(&edit.added())).sum();
+    println!("\n\nlines: glue.rs {}, edits {added}", code_lines(&glue));
     for ((_, name, expected), (row, _)) in VARIANTS.iter().zip(&rows) {
         if (row.stale > 0) != *expected {
             return Err(format!("{name}: {} stale reads", row.stale));
@@ -104,12 +95,6 @@ fn root() -> Result<PathBuf, String> {
     root.canonicalize().map_err(|why| format!("{}: {why}", root.display()))
 }
 
-/// Lines that are neither empty nor comments.
-fn code(text: &str) -> usize {
-    let counts = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
-    text.lines().filter(counts).count()
-}
-
 fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()))
 }
@@ -118,52 +103,25 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// The edits: `@ VARIANT FILE`, `<<<`, the anchor, `>>> before|after|instead`, the text.
-fn parse(text: &str) -> Result<Vec<Edit<'_>>, String> {
-    let mut edits = Vec::new();
-    for block in text.split("\n@ ").skip(1) {
-        let parts = block.split_once("\n<<<\n").and_then(|(head, rest)| {
-            let (variant, file) = head.split_once(' ')?;
-            let (anchor, rest) = rest.split_once("\n>>> ")?;
-            let (place, text) = rest.split_once('\n')?;
-            let text = text.trim_end_matches('\n');
-            Some(Edit {
-                variant,
-                file,
-                anchor,
-                place,
-                text,
-            })
-        });
-        edits.push(parts.ok_or_else(|| format!("examples/ostd/edits.txt: not an edit: @ {block}"))?);
-    }
-    Ok(edits)
+/// The edits by variant; `all` are those of every variant. `@checkout@` stands for the checkout.
+fn parse(text: &str, checkout: &str) -> Result<BTreeMap<String, Vec<Edit>>, String> {
+    serde_json::from_str(&text.replace("@checkout@", checkout))
+        .map_err(|why| format!("examples/ostd/edits.json: {why}"))
 }
 
-/// `text` with the edit.
-fn edited(text: &str, edit: &Edit<'_>, checkout: &str) -> Result<String, String> {
-    let Edit {
-        anchor, place, file, ..
-    } = edit;
-    let found = text.matches(anchor).count();
-    if found != 1 {
-        return Err(format!(
-            "{file}: found {found} times instead of once:\n{anchor}\nNothing was written. Is it another version of \
-             {PACKAGE}? Adapt examples/ostd/edits.txt"
-        ));
-    }
-    let new = edit.text.replace("@checkout@", checkout);
-    let new = match *place {
-        "before" => format!("{new}\n{anchor}"),
-        "after" => format!("{anchor}\n{new}"),
-        "instead" => new,
-        other => {
-            return Err(format!(
-                "examples/ostd/edits.txt: {other:?}: before, after or instead was expected"
-            ));
-        }
-    };
-    Ok(text.replacen(anchor, &new, 1))
+/// The files that a variant changes, with their new text.
+fn changed(
+    package: &Path,
+    variant: &str,
+    edits: &BTreeMap<String, Vec<Edit>>,
+) -> Result<BTreeMap<PathBuf, String>, String> {
+    let edits = ["all", variant]
+        .into_iter()
+        .filter_map(|name| edits.get(name))
+        .flatten();
+    edits::apply(edits, package).map_err(|why| {
+        format!("examples/ostd/edits.json does not fit {PACKAGE}, variant {variant}; nothing was built:\n{why}")
+    })
 }
 
 /// Installs the toolchain, unless it is there.
@@ -229,22 +187,19 @@ fn package(folder: &Path, end: Instant) -> Result<PathBuf, String> {
 }
 
 /// Makes the kernel of a variant and its copy of the package, below `target`.
-fn prepare(folder: &Path, package: &Path, variant: &str, edits: &[Edit<'_>]) -> Result<PathBuf, String> {
+fn prepare(
+    folder: &Path,
+    package: &Path,
+    variant: &str,
+    changed: &BTreeMap<PathBuf, String>,
+) -> Result<PathBuf, String> {
     let root = root()?;
-    let checkout = root.display().to_string();
-    let mut changed: Vec<(&str, String)> = Vec::new();
-    for edit in edits.iter().filter(|edit| ["all", variant].contains(&edit.variant)) {
-        match changed.iter_mut().find(|(file, _)| *file == edit.file) {
-            Some((_, text)) => *text = edited(text, edit, &checkout)?,
-            None => changed.push((edit.file, edited(&read(&package.join(edit.file))?, edit, &checkout)?)),
-        }
-    }
     let kernel = root.join("target/ostd").join(variant);
     let copy = kernel.join("ostd");
     let _ = fs::remove_dir_all(&kernel);
     copy_folder(package, &copy)?;
     for (file, text) in changed {
-        write(&copy.join(file), &text)?;
+        write(&copy.join(file), text)?;
     }
     if variant == "ours" {
         fs::create_dir_all(copy.join("src/smp")).map_err(|why| format!("{}: {why}", copy.display()))?;
@@ -348,19 +303,16 @@ fn instructions(kernel: &Path, plugin: &Plugin, end: Instant) -> Result<Vec<u64>
         &argument,
     ];
     emulate(kernel, &turns, end)?;
-    let counts: serde_json::Value =
-        serde_json::from_str(plugin.take()?.trim()).map_err(|why| format!("the plugin: {why}"))?;
-    let cpus = counts["cpus"].as_array().into_iter().flatten();
-    let found: Vec<_> = cpus
-        .flat_map(|cpu| cpu["spans"].as_array().into_iter().flatten())
-        .collect();
-    let most = |name: &str| {
-        let named = found.iter().filter(|span| span["name"] == name);
-        named
-            .max_by_key(|span| span["times"].as_u64())
-            .and_then(|span| span["median"].as_u64())
+    let windows = plugin.take()?;
+    let median = |name: &str| {
+        let spans = windows
+            .iter()
+            .flat_map(|window| &window.cpus)
+            .flat_map(|cpu| &cpu.spans);
+        let most_often = spans.filter(|span| span.name == name).max_by_key(|span| span.times);
+        most_often.map_or(0, |span| span.median)
     };
-    Ok(SPANS.iter().map(|(name, _)| most(name).unwrap_or(0)).collect())
+    Ok(SPANS.iter().map(|(name, _)| median(name)).collect())
 }
 
 /// The plugin's arguments for the functions of [`SPANS`].
@@ -413,44 +365,23 @@ fn emulate(kernel: &Path, options: &[&str], end: Instant) -> Result<String, Stri
 mod tests {
     use super::*;
 
-    const EDIT: Edit<'_> = Edit {
-        variant: "ours",
-        file: "src/a.rs",
-        anchor: "fn a()",
-        place: "before",
-        text: "// @checkout@",
-    };
-
     #[test]
-    fn the_edits_are_read_and_name_known_variants() {
-        let text = read(&workspace::root().join("examples/ostd/edits.txt")).expect("there");
-        let edits = parse(&text).expect("well formed");
-        assert!(edits.iter().all(|edit| ["all", "ours", "none"].contains(&edit.variant)));
-        assert!(
-            edits
-                .iter()
-                .all(|edit| ["before", "after", "instead"].contains(&edit.place))
-        );
-        assert!(
-            edits
-                .iter()
-                .any(|edit| edit.file == "src/mm/tlb.rs" && edit.variant == "none")
-        );
+    fn the_edits_are_read_for_known_variants_and_say_why() {
+        let text = read(&workspace::root().join("examples/ostd/edits.json")).expect("there");
+        let edits = parse(&text, "/here").expect("well formed");
+        assert_eq!(edits.keys().collect::<Vec<_>>(), ["all", "none", "ours"]);
+        assert!(edits.values().flatten().all(Edit::is_complete));
+        let added: Vec<String> = edits["ours"].iter().map(Edit::added).collect();
+        assert!(added.iter().any(|text| text.contains("/here/crates/shootdown-cpu")));
     }
 
     #[test]
-    fn an_edit_is_made_where_its_anchor_is() {
-        assert_eq!(
-            edited("x\nfn a() {}\n", &EDIT, "/here").as_deref(),
-            Ok("x\n// /here\nfn a() {}\n")
-        );
-    }
-
-    #[test]
-    fn an_anchor_that_is_missing_or_there_twice_is_named_with_its_file() {
-        for text in ["fn b()", "fn a() fn a()"] {
-            let error = edited(text, &EDIT, "/here").expect_err("not once");
-            assert!(error.contains("src/a.rs") && error.contains("fn a()"), "{error}");
-        }
+    fn a_package_of_another_version_is_named_with_file_and_anchor() {
+        let edits = r#"{"all": [], "ours": [{"why": "", "file": "a.rs", "anchor": "fn a()", "before": ""}]}"#;
+        let edits = parse(edits, "").expect("well formed");
+        let empty = Path::new("no such folder");
+        assert!(changed(empty, "stock", &edits).is_ok_and(|files| files.is_empty()));
+        let why = changed(empty, "ours", &edits).expect_err("no file");
+        assert!(why.contains("variant ours") && why.contains("a.rs"), "{why}");
     }
 }

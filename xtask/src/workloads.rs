@@ -1,6 +1,6 @@
 //! The programs of `workloads/`, built as static programs that need nothing but system calls.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -45,17 +45,30 @@ pub fn tools(arch: Arch) -> &'static [(&'static str, &'static str)] {
 /// # Errors
 /// When the compiler is missing or refuses.
 pub fn build(arch: Arch, end: Instant) -> Result<PathBuf, String> {
-    let tools = tools(arch);
-    debian::programs(tools, end)?;
-    let root = workspace::root();
+    debian::programs(tools(arch), end)?;
     let out = workspace::built().join("workloads").join(arch.name());
     std::fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let mut make = Command::new("make");
-    make.args(["--silent", "-C"]).arg(root.join("workloads"));
-    make.arg(format!("CC={}", tools[0].0))
-        .arg(format!("OUT={}", out.display()));
-    child::output(&mut make, end).map_err(|why| format!("`make -C workloads` failed: {why}"))?;
+    make(arch, &out, &[], end)?;
     Ok(out)
+}
+
+/// Builds programs of another folder of the checkout into `out`, with the same loop, compiler and options.
+///
+/// # Errors
+/// When the compiler refuses.
+pub fn build_others(arch: Arch, folder: &str, programs: &[&str], out: &Path, end: Instant) -> Result<(), String> {
+    let targets = programs.iter().map(|name| out.join(name).display().to_string());
+    let arguments: Vec<String> = std::iter::once(format!("VPATH=../{folder}")).chain(targets).collect();
+    make(arch, out, &arguments, end)
+}
+
+fn make(arch: Arch, out: &Path, arguments: &[String], end: Instant) -> Result<(), String> {
+    let mut make = Command::new("make");
+    make.args(["--silent", "-C"]).arg(workspace::root().join("workloads"));
+    make.arg(format!("CC={}", tools(arch)[0].0));
+    make.arg(format!("OUT={}", out.display())).args(arguments);
+    child::output(&mut make, end).map_err(|why| format!("`make -C workloads` failed: {why}"))?;
+    Ok(())
 }
 
 #[cfg(test)]

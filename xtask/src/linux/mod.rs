@@ -4,12 +4,11 @@
 
 mod build;
 mod compare;
-mod edits;
 mod sources;
 mod test;
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
@@ -19,7 +18,7 @@ use super::linux_baseline::boot::{Boot, Mode};
 use super::linux_baseline::guest::Guest;
 use super::linux_baseline::initramfs::Planned;
 use super::linux_baseline::report::Report;
-use super::{child, debian, workloads, workspace};
+use super::{debian, workloads};
 
 /// The name of the kernel without the engine.
 const STOCK: &str = "Linux";
@@ -96,6 +95,7 @@ fn build_all(designs: &[String], end: Instant) -> Result<(), String> {
         let built = build::kernel(name, end)?;
         println!("{name}: {} ({})", built.kernel.display(), built.origin);
     }
+    println!("{}", sources::extent(&sources::debians(end)?)?);
     Ok(())
 }
 
@@ -109,28 +109,7 @@ fn guest(name: &str, end: Instant) -> Result<Guest, String> {
 fn programs(end: Instant) -> Result<PathBuf, String> {
     debian::programs(&[(shootdown_qemu::BINARY, shootdown_qemu::PACKAGE)], end)?;
     let folder = workloads::build(Arch::X86_64, end)?;
-    let root = workspace::root();
-    for name in PROGRAMS {
-        let mut compiler = Command::new("musl-gcc");
-        compiler.args([
-            "-std=gnu11",
-            "-D_GNU_SOURCE",
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-fno-pie",
-            "-static",
-            "-no-pie",
-        ]);
-        compiler
-            .arg("-I")
-            .arg(root.join("workloads"))
-            .arg("-o")
-            .arg(folder.join(name));
-        compiler.arg(root.join("linux").join(name).with_extension("c"));
-        compiler.arg(root.join("workloads/measured_loop.c"));
-        child::output(&mut compiler, end).map_err(|why| format!("cannot compile linux/{name}.c: {why}"))?;
-    }
+    workloads::build_others(Arch::X86_64, "linux", &PROGRAMS, &folder, end)?;
     Ok(folder)
 }
 
@@ -140,6 +119,13 @@ fn planned(name: &str, threads: u32, ops: u64) -> Planned {
         workload: name.into(),
         threads,
         arguments: format!("{threads} --ops {ops}"),
+    }
+}
+
+fn number_of_cpus(cpus: u32) -> String {
+    match cpus {
+        1 => "1 CPU".into(),
+        _ => format!("{cpus} CPUs"),
     }
 }
 
@@ -164,8 +150,9 @@ fn boot(
     };
     boot.run(end.min(Instant::now() + LIMIT), |_, _| {}).map_err(|why| {
         format!(
-            "{}, {cpus} CPUs{}{words}: {why}",
+            "{}, {}{}{words}: {why}",
             guest.name,
+            number_of_cpus(cpus),
             if words.is_empty() { "" } else { ", " }
         )
     })

@@ -1,13 +1,13 @@
 //! The sources of Linux: Debian's package, unpacked; and a copy in which the engine is in place of `tlb.c`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use shootdown_qemu::Arch;
 
-use super::edits;
+use crate::edits::{self, Edit};
 use crate::linux_baseline::kernel_package::Archive;
 use crate::{child, workspace};
 
@@ -124,14 +124,38 @@ pub fn ours(debians: &Sources, library: &Path, end: Instant) -> Result<Sources, 
     })
 }
 
+/// How much is ours, in a line: edits, and lines of the glue.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn extent(debians: &Sources) -> Result<String, String> {
+    let edits = edits()?;
+    let files: BTreeSet<&str> = edits.iter().map(Edit::file).collect();
+    let lines = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).map_err(|error| at(&path, error))?;
+        Ok::<usize, String>(text.lines().count())
+    };
+    let root = workspace::root();
+    Ok(format!(
+        "{} edits in {} files; glue of {} lines in place of {}",
+        edits.len(),
+        files.len(),
+        lines(root.join(OURS[0].1))? + lines(root.join(OURS[1].1))?,
+        lines(debians.folder.join(OURS[0].0))?
+    ))
+}
+
+fn edits() -> Result<Vec<Edit>, String> {
+    let list = workspace::root().join("linux/edits.json");
+    let text = std::fs::read_to_string(&list).map_err(|error| at(&list, error))?;
+    edits::parse(&text).map_err(|why| format!("{}: {why}", list.display()))
+}
+
 /// Every file that differs from Debian's.
 pub fn changed(debians: &Sources, library: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
     let root = workspace::root();
     let read = |path: &Path| std::fs::read(path).map_err(|error| at(path, error));
-    let list = root.join("linux/edits.json");
-    let text = std::fs::read_to_string(&list).map_err(|error| at(&list, error))?;
-    let edits = edits::parse(&text).map_err(|why| format!("{}: {why}", list.display()))?;
-    let edited = edits::apply(&edits, &debians.folder).map_err(|why| {
+    let edited = edits::apply(&edits()?, &debians.folder).map_err(|why| {
         format!(
             "linux/edits.json does not fit {PACKAGE} {}; nothing was changed:\n{why}",
             debians.version

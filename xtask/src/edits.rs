@@ -1,4 +1,5 @@
-//! Edits of Linux's sources, as `linux/edits.json` lists them: each names a place by text that must be there.
+//! Edits of sources that are not ours, as `linux/edits.json` and `examples/ostd/edits.json` list them. Each names a
+//! place by text that must be there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,7 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
-    /// Reason, for readers.
-    #[allow(dead_code)]
+    /// Its reason.
     why: String,
     /// The file, from the top of the sources.
     file: String,
@@ -41,7 +41,10 @@ pub fn parse(text: &str) -> Result<Vec<Edit>, String> {
 ///
 /// # Errors
 /// Every anchor that is not found as often as expected, with its file.
-pub fn apply(edits: &[Edit], sources: &Path) -> Result<BTreeMap<PathBuf, String>, String> {
+pub fn apply<'a>(
+    edits: impl IntoIterator<Item = &'a Edit>,
+    sources: &Path,
+) -> Result<BTreeMap<PathBuf, String>, String> {
     let mut files: BTreeMap<PathBuf, String> = BTreeMap::new();
     let mut wrong = Vec::new();
     for edit in edits {
@@ -69,12 +72,31 @@ pub fn apply(edits: &[Edit], sources: &Path) -> Result<BTreeMap<PathBuf, String>
 }
 
 impl Edit {
+    /// The file that it changes, from the top of the sources.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The text that it adds.
+    pub fn added(&self) -> String {
+        [&self.before, &self.after, &self.replace]
+            .map(|text| text.as_deref().unwrap_or_default())
+            .concat()
+    }
+
+    /// Whether it says why, and either replaces or adds.
+    #[cfg(test)]
+    pub fn is_complete(&self) -> bool {
+        let around = self.before.is_some() || self.after.is_some();
+        !self.why.is_empty() && self.replace.is_some() != around
+    }
+
     fn on(&self, text: &str) -> Result<String, String> {
         let found = text.matches(&self.anchor).count();
         if found != self.times {
             return Err(format!(
-                "{:?} was expected {} times and found {found} times",
-                self.anchor, self.times
+                "{:?} was expected {} times and found {found} times; the edit is for: {}",
+                self.anchor, self.times, self.why
             ));
         }
         let keep = |part: &Option<String>| part.clone().unwrap_or_default();
@@ -146,10 +168,6 @@ mod tests {
     fn the_list_of_this_project_is_one() {
         let path = crate::workspace::root().join("linux/edits.json");
         let edits = parse(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let complete = |edit: &Edit| {
-            let around = edit.before.is_some() || edit.after.is_some();
-            !edit.why.is_empty() && edit.replace.is_some() != around
-        };
-        assert!(!edits.is_empty() && edits.iter().all(complete));
+        assert!(!edits.is_empty() && edits.iter().all(Edit::is_complete));
     }
 }
