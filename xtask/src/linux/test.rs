@@ -52,8 +52,9 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
             let interrupts: u64 = report.ran.iter().map(|ran| ran.shootdown_interrupts).sum();
             let ops: u64 = report.ran.iter().map(|ran| ran.ops_with_warm_up).sum();
             println!(
-                "{design}, {cpus} CPUs, {}: {} runs of {} programs, {ops} operations, \
+                "{design}, {}, {}: {} runs of {} programs, {ops} operations, \
                  {interrupts} shootdown interrupts, no stale read",
+                super::number_of_cpus(cpus),
                 report.kernel,
                 plan.len(),
                 CHECKED.len()

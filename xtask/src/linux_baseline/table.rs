@@ -10,6 +10,10 @@ const NONE: &str = "–";
 /// The reference of the comparison.
 const LINUX: &str = "Linux";
 
+/// What the columns of [`count_cells`] mean.
+pub const COUNTS_LEGEND: &str = "requester: instructions of a flush on the CPU that asks for it, target: \
+                                 of the interrupt that it causes; medians, without waiting\n";
+
 /// All tables; every line ends with a newline.
 pub(super) fn text(findings: &Findings) -> String {
     let Findings {
@@ -77,8 +81,7 @@ pub(super) fn text(findings: &Findings) -> String {
                 .map(|count| count_row(count, &findings.counts))
                 .collect(),
         );
-        text += "requester: instructions of a flush on the CPU that asks for it, target: \
-                 of the interrupt that it causes; medians, without waiting\n";
+        text += COUNTS_LEGEND;
         text += &operations(&findings.counts);
         text += &gate(&findings.counts);
     }
@@ -133,23 +136,15 @@ fn gate(counts: &[Count]) -> String {
             (_, Some(reference)) if span.median * 2 <= reference.median => "met",
             _ => "missed",
         };
-        Some(vec![
-            count.threads.to_string(),
-            count.kernel.clone(),
-            side.into(),
-            span.cpu.to_string(),
-            span.times.to_string(),
-            span.median.to_string(),
-            span.least.to_string(),
-            span.most.to_string(),
-            format!("{:.1}", span.mean),
-            format!("{:.1}", span.waiting),
-            format!("{:.1}", span.firmware),
-            reference.map_or(NONE.into(), |reference| {
-                ratio(span.median as f64, reference.median as f64)
-            }),
-            verdict.into(),
-        ])
+        let mut cells = vec![count.threads.to_string(), count.kernel.clone(), side.into()];
+        cells.extend(span_cells(span));
+        cells.push(format!("{:.1}", span.waiting));
+        cells.push(format!("{:.1}", span.firmware));
+        cells.push(reference.map_or(NONE.into(), |reference| {
+            ratio(span.median as f64, reference.median as f64)
+        }));
+        cells.push(verdict.into());
+        Some(cells)
     };
     let sides = rows.iter().flat_map(|count| {
         let requester = row(count, "requester", |count| count.requester.as_ref());
@@ -183,6 +178,13 @@ fn gate(counts: &[Count]) -> String {
     )
 }
 
+/// The CPU of a span, its times, and its median, least, most and mean instructions.
+pub fn span_cells(span: &Span) -> [String; 6] {
+    let whole = [u64::from(span.cpu), span.times, span.median, span.least, span.most];
+    let [cpu, times, median, least, most] = whole.map(|value| value.to_string());
+    [cpu, times, median, least, most, format!("{:.1}", span.mean)]
+}
+
 fn rate_row(rate: &Rate, all: &[Rate]) -> Vec<String> {
     let linux = all
         .iter()
@@ -203,15 +205,23 @@ fn count_row(count: &Count, all: &[Count]) -> Vec<String> {
     let linux = all
         .iter()
         .find(|other| other.kernel == LINUX && other.workload == count.workload && other.threads == count.threads);
+    let mut cells = count_cells(count, linux).to_vec();
+    // Behind workload, threads and kernel.
+    cells.insert(3, number(count.ops as f64));
+    cells
+}
+
+/// Workload, threads, kernel, instructions for an operation and as a multiple of the reference's, interrupts, medians
+/// of requester and target.
+pub fn count_cells(count: &Count, reference: Option<&Count>) -> [String; 8] {
     let median = |span: &Option<Span>| span.as_ref().map_or(NONE.into(), |span| number(span.median as f64));
-    vec![
+    [
         count.workload.clone(),
         count.threads.to_string(),
         count.kernel.clone(),
-        number(count.ops as f64),
         number(count.instructions_per_op),
-        linux.map_or(NONE.into(), |linux| {
-            ratio(count.instructions_per_op, linux.instructions_per_op)
+        reference.map_or(NONE.into(), |reference| {
+            ratio(count.instructions_per_op, reference.instructions_per_op)
         }),
         per_operation(count.interrupts_per_op),
         median(&count.requester),
