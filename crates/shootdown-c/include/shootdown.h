@@ -932,22 +932,14 @@ void shootdown_flush_all(const struct shootdown_engine *engine);
 
 /**
  * Flushes everything on this CPU only, under every tag: for changes of kernel mappings that no other CPU uses. With
- * PTI or PCIDs a page invalidation would leave entries under other tags. Any context with a CPU that cannot change.
+ * PTI or PCIDs a page invalidation would leave entries under other tags. And for a fault at an address whose present
+ * entry allows the access: this CPU used the previous entry, which was invalid or less permissive. Any context with a
+ * CPU that cannot change.
  *
  * # Safety
  * The pointers were made by this library's init functions, and their objects still live.
  */
 void shootdown_flush_this_cpu(const struct shootdown_engine *engine);
-
-/**
- * Handles a fault at an address whose present entry allows the access: this CPU used the previous entry, which was
- * invalid or less permissive. Flushes this CPU, as shootdown_flush_this_cpu, which keeps the library small. Any
- * context with a CPU that cannot change.
- *
- * # Safety
- * The pointers were made by this library's init functions, and their objects still live.
- */
-void shootdown_spurious_fault(const struct shootdown_engine *engine, uint64_t address);
 
 /**
  * Begins to gather an unmap of a space. Pending frames are kept in buffer, which has room for capacity of them, at

@@ -152,7 +152,9 @@ pub unsafe extern "C" fn shootdown_flush_all(engine: *const shootdown_engine) {
 }
 
 /// Flushes everything on this CPU only, under every tag: for changes of kernel mappings that no other CPU uses. With
-/// PTI or PCIDs a page invalidation would leave entries under other tags. Any context with a CPU that cannot change.
+/// PTI or PCIDs a page invalidation would leave entries under other tags. And for a fault at an address whose present
+/// entry allows the access: this CPU used the previous entry, which was invalid or less permissive. Any context with a
+/// CPU that cannot change.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and their objects still live.
@@ -160,19 +162,6 @@ pub unsafe extern "C" fn shootdown_flush_all(engine: *const shootdown_engine) {
 pub unsafe extern "C" fn shootdown_flush_this_cpu(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
     unsafe { engine_of(engine).flush_this_cpu() }
-}
-
-/// Handles a fault at an address whose present entry allows the access: this CPU used the previous entry, which was
-/// invalid or less permissive. Flushes this CPU, as shootdown_flush_this_cpu, which keeps the library small. Any
-/// context with a CPU that cannot change.
-///
-/// # Safety
-/// The pointers were made by this library's init functions, and their objects still live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn shootdown_spurious_fault(engine: *const shootdown_engine, address: u64) {
-    let _ = address;
-    // SAFETY: the caller's.
-    unsafe { shootdown_flush_this_cpu(engine) }
 }
 
 // The size reserved by C suffices.

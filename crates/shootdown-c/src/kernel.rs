@@ -103,6 +103,7 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
         unsafe { (self.send_ipi)(self.kernel, words.as_ptr()) }
     }
 
+    // Not by `send_ipi`, which copies the words out of a set: that takes instructions of every shootdown.
     #[inline]
     fn send_ipi_to(&self, target: CpuId) {
         let mut words = [0; SHOOTDOWN_CPU_WORDS];

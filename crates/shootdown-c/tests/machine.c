@@ -323,7 +323,6 @@ static void flush_everything(void)
         touch(0, 0, 3);
         touch(1, 0, 3);
     }
-    shootdown_spurious_fault(engine, 0x3000);
 }
 
 /* Both CPUs cache the pages, the current one unmaps them by `way`, and both access them again. */
