@@ -244,18 +244,17 @@ fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case)
         ..case(format!("boot, {name}"), "workload=hello".into())
     };
     let mut cases = vec![hello("8 CPUs", 8, emulator.clone())];
-    for (word, why) in [
-        ("asid_bits=9", if arch == Arch::Aarch64 { "8 or 16 bits" } else { "" }),
+    let mut refused = vec![
         ("errata=none", "there are never-broadcast, interrupt-too, repeat"),
         ("design=fastest", "no such design"),
-    ] {
-        if !why.is_empty() {
-            cases.push(Case {
-                expected: Expected::Refused(why),
-                ..case(format!("bad input, {word}"), word.into())
-            });
-        }
+    ];
+    if arch == Arch::Aarch64 {
+        refused.push(("asid_bits=9", "8 or 16 bits"));
     }
+    cases.extend(refused.into_iter().map(|(word, why)| Case {
+        expected: Expected::Refused(why),
+        ..case(format!("bad input, {word}"), word.into())
+    }));
     cases.push(Case {
         // See `FENCED`.
         at_once: arch == Arch::Riscv64,

@@ -128,7 +128,10 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         );
         let design = design.normalised();
         let count = cpus.len();
-        assert!(count >= 1 && count <= 64 * W, "the CPUs do not fit a set of W words");
+        assert!(
+            count >= 1 && count <= 64 * W,
+            "1 to 64 CPUs for each of the W words of a CPU set"
+        );
         if let Err(why) = design.fits(count) {
             panic!("{why}");
         }

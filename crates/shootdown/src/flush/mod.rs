@@ -399,11 +399,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     #[cold]
     pub(crate) fn flush_as_control(&self, space: &Space<K::Facade, W>, range: &Range) {
         if self.policy().reach == Reach::Local {
-            let pin = self.pinned();
-            let (me, flush) = (pin.cpu, self.publish_and_count(space, *range));
-            self.flush_here(me, space, flush.generation, *range);
-            drop(pin);
-            self.await_secondary(flush.secondary);
+            let ticket = {
+                let pin = self.pinned();
+                let flush = self.publish_and_count(space, *range);
+                self.flush_here(pin.cpu, space, flush.generation, *range);
+                flush.secondary
+            };
+            self.await_secondary(ticket);
         }
     }
 

@@ -163,8 +163,8 @@ fn storage_that_does_not_fit_and_settings_without_meaning_are_refused() {
         })
     };
     let cases = [
-        (Policy::IPI.into(), 0, usize::MAX, Some("the CPUs do not fit")),
-        (Policy::IPI.into(), 65, usize::MAX, Some("the CPUs do not fit")),
+        (Policy::IPI.into(), 0, usize::MAX, Some("1 to 64 CPUs for each")),
+        (Policy::IPI.into(), 65, usize::MAX, Some("1 to 64 CPUs for each")),
         (Policy::IPI.into(), 64, usize::MAX, None),
         (slots(0), 2, usize::MAX, Some("slots must be 1 to")),
         (slots(17), 2, usize::MAX, Some("slots must be 1 to")),
