@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_to_no_page_or_to_no_heading_is_found() {
+    fn broken_links_are_found() {
         let page = |path: &str, text: &str| (PathBuf::from(path), text.to_string());
         let a = r##"<h1 id="top"></h1><a href="b/c.html#one">x</a><a href="#top">x</a>
             <a href="https://example.org/">x</a>"##;

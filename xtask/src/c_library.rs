@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_a_kernel_would_stumble_over_is_described() {
+    fn unsuitable_objects_are_reported() {
         let calls = set(&["shootdown_flush"]);
         let good = || Object {
             code: 1,
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_declares_calls() {
+    fn header_declares_the_calls() {
         let calls = calls_of_the_header().expect("the header is there");
         assert!(calls.contains("shootdown_flush") && calls.contains("shootdown_engine_init"));
         assert!(!calls.contains(SUPPLIED));

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_run_once_and_those_that_fail_are_named() {
+    fn each_case_runs_once_and_failures_are_named() {
         let runs = Mutex::new(Vec::new());
         let failures = run(&["a", "b", "c"], |number, case| {
             runs.lock().unwrap().push(number);

@@ -169,21 +169,21 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_never_ends_is_stopped_and_has_failed() {
+    fn program_past_its_deadline_is_stopped_and_fails() {
         let start = Instant::now();
         assert!(run(Command::new("sleep").arg("60"), soon()).is_err_and(|why| why.contains("did not end")));
         assert!(start.elapsed() < Duration::from_secs(30));
     }
 
     #[test]
-    fn a_failing_program_has_not_passed() {
+    fn failing_and_missing_programs_are_errors() {
         assert!(run(&mut Command::new("false"), Instant::now() + BUDGET).is_err());
         assert!(output(&mut Command::new("false"), Instant::now() + BUDGET).is_err());
         assert!(run(&mut Command::new("no-such-program"), soon()).is_err_and(|why| why.contains("cannot start")));
     }
 
     #[test]
-    fn what_a_program_prints_is_kept_when_it_fails() {
+    fn output_of_a_failed_program_is_kept() {
         let path = std::env::temp_dir().join(format!("shootdown-xtask-{}.log", std::process::id()));
         let log = File::create(&path).expect("a file can be written");
         let mut command = Command::new("sh");
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn output_larger_than_a_pipe_arrives_whole() {
+    fn output_larger_than_a_pipe_is_complete() {
         let mut command = Command::new("head");
         let text = output(command.args(["-c", "300000", "/dev/zero"]), Instant::now() + BUDGET).expect("it ends");
         assert_eq!(text.len(), 300_000);
     }
 
     #[test]
-    fn lines_are_handed_over_before_the_program_ends_and_one_can_end_it() {
+    fn lines_arrive_while_the_program_runs_and_may_end_it() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two; sleep 60"]);
         let mut seen = Vec::new();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_prints_nothing_and_never_ends_is_stopped_too() {
+    fn silent_program_past_its_deadline_is_stopped() {
         let start = Instant::now();
         assert!(
             lines(Command::new("sleep").arg("60"), soon(), |_| Ok(())).is_err_and(|why| why.contains("did not end"))
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_succeeds_is_the_last_and_none_is_begun_after_the_end() {
+    fn retry_stops_at_success_and_at_the_deadline() {
         let mut attempts = 0;
         let fails = || -> Result<(), String> {
             attempts += 1;

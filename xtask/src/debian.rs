@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_not_installed() {
+    fn only_missing_packages_are_installed() {
         assert_eq!(programs(&[("sh", "no-such-package")], Instant::now()), Ok(()));
         assert_eq!(install_command(&[("sh", "no-such-package")]), None);
         let command = install_command(&[("sh", "a"), ("no-such-program", "b"), ("/no/such/file", "b")]).unwrap();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_of_one_file_are_made_one_after_the_other() {
+    fn edits_of_one_file_apply_in_order() {
         let edits = parse(
             r#"[{"why": "", "file": "a/b.c", "anchor": "two\n", "before": "1.5\n", "after": "2.5\n"},
                 {"why": "", "file": "a/b.c", "anchor": "1.5", "until": "three", "replace": "x\n"},
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_anchor_is_checked_and_named_and_no_file_is_touched() {
+    fn bad_anchors_are_all_named_before_any_file_is_changed() {
         let edits = parse(
             r#"[{"why": "", "file": "good.c", "anchor": "one", "replace": "1"},
                 {"why": "", "file": "other.c", "anchor": "static int x;", "replace": ""},
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_this_project_is_one() {
+    fn edits_of_linux_are_complete() {
         let path = crate::workspace::root().join("linux/edits.json");
         let edits = parse(&std::fs::read_to_string(path).unwrap()).unwrap();
         assert!(!edits.is_empty() && edits.iter().all(Edit::is_complete));

@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_from_the_line_that_has_them() {
+    fn counts_are_parsed_from_the_console() {
         let text = "SeaBIOS\r\nBooting from ROM..rounds=200 reads=600 stale=7\r\n";
         let (rounds, reads, stale) = (200, 600, 7);
         assert_eq!(Counts::parse(text), Some(Counts { rounds, reads, stale }));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_lets_a_freed_frame_be_read_fails_and_so_does_a_control_that_does_not() {
+    fn stale_read_fails_the_flush_and_its_absence_fails_the_control() {
         let counts = |reads, stale| Counts {
             rounds: 200,
             reads,
@@ -372,12 +372,12 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_empty_lines_are_no_code() {
+    fn code_lines_exclude_comments_and_blank_lines() {
         assert_eq!(code_lines("//! a\n\nfn f() {\n    // b\n    g(); // c\n}\n"), 3);
     }
 
     #[test]
-    fn the_book_has_the_lines_that_are_counted() {
+    fn book_has_the_counted_lines_of_code() {
         let book = std::fs::read_to_string(workspace::root().join("docs/src/embedding/rust.md")).expect("it is there");
         for row in rows().expect("sources are there") {
             assert!(book.lines().any(|line| line.starts_with(&row)), "no row {row}");
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kernel_has_its_folder_and_a_control() {
+    fn every_minimal_kernel_has_a_folder_and_a_control() {
         for kernel in &KERNELS {
             assert!(kernel.folder().join("Cargo.lock").exists(), "{}", kernel.arch);
             assert_eq!(kernel.builds[0].feature, Some("without"));

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_that_is_not_there_is_refused_by_name() {
+    fn unknown_fuzz_target_is_refused_by_name() {
         assert!(Order::of(&["ranges"]).is_ok_and(|order| order.seconds == 60));
         assert!(Order::of(&["ranges", "--seconds", "5"]).is_ok_and(|order| order.seconds == 5));
         assert!(Order::of(&["range"]).is_err_and(|message| message.contains("columns, encoders, machine")));

@@ -73,7 +73,7 @@ mod tests {
     use shootdown_qemu::Ended;
 
     #[test]
-    fn a_missing_row_and_a_stale_one_are_errors() {
+    fn missing_and_stale_rows_are_errors() {
         let row = |begins: [&str; 2], stale: &str| format!("{} {} 100 1.00 1.00 0.00 {stale}", begins[0], begins[1]);
         let run = |lines: Vec<String>| Run {
             ended: Ended::Success,

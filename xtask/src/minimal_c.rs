@@ -82,13 +82,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_empty_lines_are_no_code() {
+    fn code_lines_exclude_comments_and_blank_lines() {
         let text = "/* a\n *\n * b */\n\n#include <c.h>\n/* d */\nint e; /* f */\n    /* g\n       h */\n";
         assert_eq!(code_lines(text), 2);
     }
 
     #[test]
-    fn the_book_has_the_lines_that_are_counted() {
+    fn book_has_the_counted_lines_of_code() {
         let book = std::fs::read_to_string(workspace::root().join("docs/src/embedding/c.md")).expect("it is there");
         let (glue, own) = lines().expect("sources are there");
         let row = format!("| `{GLUE}` | {glue} |");

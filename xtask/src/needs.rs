@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_by_the_command_that_installs_it() {
+    fn missing_need_is_shown_as_its_install_command() {
         let target = Need::Target("no-such-target");
         assert_eq!(target.missing(), ["rustup target add no-such-target"]);
         let subcommand = Need::Subcommand("no-such-subcommand", "a-component", "a-package");

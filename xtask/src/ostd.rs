@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_edits_are_read_for_known_variants_and_say_why() {
+    fn edits_of_ostd_have_known_variants_and_reasons() {
         let text = read(&workspace::root().join("examples/ostd/edits.json")).expect("there");
         let edits = parse(&text, "/here").expect("well formed");
         assert_eq!(edits.keys().collect::<Vec<_>>(), ["all", "none", "ours"]);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_of_another_version_is_named_with_file_and_anchor() {
+    fn edit_that_does_not_apply_names_variant_and_file() {
         let edits = r#"{"all": [], "ours": [{"why": "", "file": "a.rs", "anchor": "fn a()", "before": ""}]}"#;
         let edits = parse(edits, "").expect("well formed");
         let empty = Path::new("no such folder");

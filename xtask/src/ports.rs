@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_known_bug_shows_or_has_a_reason_and_the_exceptions_are_known() {
+    fn every_known_bug_shows_on_each_port_or_has_a_reason() {
         for arch in [Arch::Aarch64, Arch::Riscv64] {
             for known in shootdown_known_bugs::ALL {
                 match shows(arch, known) {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_set_that_there_is_not_is_refused_with_those_that_there_are() {
+    fn unknown_instruction_set_is_refused_with_the_known_ones() {
         let error = main("m68k", Part::Short, Instant::now()).expect_err("no such port");
         assert!(error.contains("aarch64") && error.contains("riscv64"), "{error}");
     }

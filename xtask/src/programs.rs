@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_gets_away_with_it_is_an_error() {
+    fn unpunished_misbehaviour_is_an_error() {
         let mut ended: Vec<Ended> = MISBEHAVIOUR
             .iter()
             .map(|(_, status, said)| Ended {

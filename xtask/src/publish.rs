@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_rust_is_the_one_that_the_workspace_promises() {
+    fn oldest_rust_matches_the_workspace_manifest() {
         let manifest = std::fs::read_to_string(workspace::root().join("Cargo.toml")).unwrap();
         assert!(manifest.contains(&format!("rust-version = \"{OLDEST}\"")));
     }
 
     #[test]
-    fn every_library_is_published_or_says_that_it_is_not() {
+    fn every_crate_is_published_or_marked_unpublished() {
         for entry in std::fs::read_dir(workspace::root().join("crates")).unwrap() {
             let manifest = entry.unwrap().path().join("Cargo.toml");
             let text = std::fs::read_to_string(&manifest).unwrap();

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_archive_or_cut_off_has_no_size() {
+    fn damaged_archive_has_no_size() {
         assert_eq!(largest(b"no archive"), None);
         let mut archive = MAGIC.to_vec();
         archive.extend(format!("{:48}{:<10}`\n", "name/", 5).bytes());

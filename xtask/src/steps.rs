@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_is_the_program_the_tests_so_far_and_the_last_line() {
+    fn progress_shows_program_passed_tests_and_last_line() {
         assert_eq!(what_runs(""), "nothing printed yet");
         assert_eq!(what_runs("   Compiling a v1\n"), "Compiling a v1");
         let log = "     Running tests/a.rs (target/a-1)\n\nrunning 2 tests\ntest one ... ok\n\
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_can_be_rerun_by_hand() {
+    fn every_step_shows_its_command() {
         for step in all() {
             assert!(
                 step.name.len() <= 8 && step.shown().contains("cargo "),

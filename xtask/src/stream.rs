@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_agree_but_for_jobs_and_rounding() {
+    fn streamed_counts_agree_within_rounding() {
         assert_eq!(agree(6000, 1.0, Some(6001)), Ok(()));
         assert_eq!(agree(6000, 0.0, Some(0)), Ok(()));
         for wrong in [Some(3000), Some(5990), Some(6010), None] {

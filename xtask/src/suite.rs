@@ -176,18 +176,18 @@ mod tests {
     use crate::times::Times;
 
     #[test]
-    fn a_misspelt_step_is_not_silently_skipped() {
+    fn misspelt_step_is_refused() {
         assert!(select(&["clipy"]).is_err_and(|message| message.contains("expected format, clippy, ")));
     }
 
     #[test]
-    fn naming_no_step_means_all_of_them() {
+    fn no_named_step_selects_all() {
         assert_eq!(select(&[]).map(|steps| steps.len()), Ok(steps::all().len()));
         assert_eq!(select(&["clippy"]).map(|steps| steps.len()), Ok(1));
     }
 
     #[test]
-    fn the_duration_is_that_of_the_last_run_when_every_step_has_one() {
+    fn duration_is_of_the_last_run_once_every_step_has_one() {
         let steps = select(&["tests", "loom"]).expect("they exist");
         let mut kept = Kept::default();
         assert!(announcement(&steps, &kept, true).contains("\nduration: all steps take at most 25 minutes"));

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn cpu_time_of_a_child_is_counted() {
+    fn cpu_time_of_a_child_process_is_counted() {
         let watch = Stopwatch::start();
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         let status = std::process::Command::new("sh").args(["-c", script]).status();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_have_hours_only_from_the_first_on() {
+    fn clock_shows_hours_from_one_hour() {
         let shown = [5, 65, 3723].map(|seconds| clock(Duration::from_secs(seconds)));
         assert_eq!(shown, ["0:05", "1:05", "1:02:03"]);
     }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_counts_steps_and_a_failure_names_its_command() {
+    fn verdict_counts_steps_and_names_the_failed_command() {
         let times = |seconds| Times {
             seconds,
             cpu_seconds: 2.0 * seconds,

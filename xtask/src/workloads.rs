@@ -76,7 +76,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_program_of_the_folder_is_listed() {
+    fn every_workload_program_is_listed() {
         let files = std::fs::read_dir(super::workspace::root().join("workloads")).expect("the folder of the workloads");
         let programs: BTreeSet<String> = files
             .filter_map(|file| Some(file.ok()?.file_name().to_str()?.strip_suffix(".c")?.to_string()))

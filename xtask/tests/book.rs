@@ -93,7 +93,7 @@ fn links_of_the_book_stay_in_the_book() {
 }
 
 #[test]
-fn the_readme_is_short() {
+fn readme_has_at_most_160_lines() {
     let readme = fs::read_to_string(root().join("README.md")).expect("a README");
     let lines = readme.lines().count();
     assert!(lines <= 160, "README.md has {lines} lines, 160 are the limit");

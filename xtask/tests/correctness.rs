@@ -52,7 +52,7 @@ fn bugs(page: &str) -> Vec<(u32, Option<&str>, Option<&str>, &str)> {
 }
 
 #[test]
-fn every_bug_of_the_list_is_on_the_page() {
+fn correctness_page_lists_every_bug() {
     let page = page();
     let mut numbers: Vec<u32> = bugs(&page).iter().map(|bug| bug.0).collect();
     numbers.dedup();
@@ -68,7 +68,7 @@ fn every_bug_of_the_list_is_on_the_page() {
 }
 
 #[test]
-fn no_scenario_is_named_that_does_not_exist_or_does_not_use_its_switch() {
+fn named_scenarios_exist_and_use_their_bug() {
     let page = page();
     let (tests, faults) = (
         sources("crates/shootdown-sim/tests"),
@@ -95,7 +95,7 @@ fn no_scenario_is_named_that_does_not_exist_or_does_not_use_its_switch() {
 }
 
 #[test]
-fn what_is_said_to_find_a_bug_too_names_it() {
+fn other_checkers_of_a_bug_name_it() {
     let page = page();
     let (check, loom) = (
         sources("crates/shootdown-check-patched/tests"),
@@ -126,7 +126,7 @@ fn what_is_said_to_find_a_bug_too_names_it() {
 }
 
 #[test]
-fn every_preset_that_invalidates_is_claimed_for() {
+fn correctness_page_claims_every_preset_except_none() {
     let page = page();
     let presets = fs::read_to_string(root().join("crates/shootdown/src/design/presets.rs")).expect("the presets");
     let list = presets.split("const PRESETS").nth(1).expect("a list of presets");
@@ -143,7 +143,7 @@ fn every_preset_that_invalidates_is_claimed_for() {
 }
 
 #[test]
-fn every_other_name_on_the_page_exists() {
+fn every_test_named_on_the_page_exists() {
     let page = page();
     let all = sources("crates") + &sources("docs/protocol") + &sources("xtask");
     for name in quoted(&page.replace("```", "")) {

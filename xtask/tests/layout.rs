@@ -167,7 +167,7 @@ fn path<'a>(text: &'a str, before: &[&'a str], found: &mut Vec<Vec<&'a str>>) ->
 }
 
 #[test]
-fn paths_are_found_outside_of_comments_and_tests() {
+fn paths_are_found_outside_comments_and_tests() {
     let text = "//! a::b\n\
         use c::{d, e::{F, self}};\n\
         fn f() { g::<h::I>() } // j::k\n\n\
@@ -253,7 +253,7 @@ fn circles(mut imports: BTreeMap<Vec<String>, BTreeSet<Vec<String>>>) -> Vec<Str
 }
 
 #[test]
-fn circles_are_found_and_chains_are_none() {
+fn import_circles_are_found() {
     let modules =
         |text: &str| -> Vec<Vec<String>> { text.split_whitespace().map(|name| vec![name.to_string()]).collect() };
     let graph = [("a", "b"), ("b", "c d"), ("c", "b"), ("d", "e"), ("e", "")];
@@ -309,7 +309,7 @@ fn above(imports: BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, layers: &[&[&str
 }
 
 #[test]
-fn what_is_above_is_found_by_the_longest_name() {
+fn layer_is_that_of_the_longest_matching_name() {
     let module = |name: &str| -> Vec<String> { name.split('/').map(String::from).collect() };
     let graph = [("a/low", "b"), ("b", "a/low a/high"), ("a", "b a/high"), ("c", "a")];
     let graph = graph.map(|(from, to)| (module(from), to.split_whitespace().map(module).collect()));
@@ -318,7 +318,7 @@ fn what_is_above_is_found_by_the_longest_name() {
 }
 
 #[test]
-fn files_name_only_those_in_their_layer_or_below() {
+fn files_import_only_their_layer_or_below() {
     for (name, layers) in [("shootdown", &ENGINE), ("shootdown-cli", &PROGRAM)] {
         let imports = imports(&root().join("crates").join(name).join("src"));
         assert!(imports.len() > 40, "{name}: {} modules", imports.len());

@@ -32,7 +32,7 @@ mod tests {
     use super::number;
 
     #[test]
-    fn a_number_of_words_is_read() {
+    fn word_count_is_parsed_or_refused() {
         assert_eq!((number(b"1"), number(b"8"), number(b"128")), (1, 8, 128));
         for wrong in ["", "0", "129", "1k", "-1"] {
             assert!(

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_keeps_its_numbers() {
+    fn event_conversion_keeps_kind_and_counts() {
         let event = shootdown_event::from(Event::Interrupted { sent: 2, targets: 3 });
         assert_eq!(
             (event.kind, event.count, event.targets),

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_design_is_found_by_its_whole_name() {
+    fn design_name_must_match_in_full() {
         assert_eq!(Some(named("ipi")), Design::preset("ipi"));
         assert_eq!(Some(named("ipi-early")), Design::preset("ipi-early"));
         for wrong in ["ip", "ipi-", "no such"] {

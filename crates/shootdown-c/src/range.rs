@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_page_is_what_rounding_makes_of_it() {
+    fn one_page_range_equals_its_rounded_range() {
         for start in [0, PAGE, 0x7FFF_FFFF_F000, u64::MAX - 2 * PAGE + 1, u64::MAX - PAGE + 1] {
             let one = shootdown_range {
                 start,

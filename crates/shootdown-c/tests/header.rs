@@ -17,7 +17,7 @@ const SOURCES: [&str; 13] = [
 ];
 
 #[test]
-fn every_file_that_has_a_call_is_in_the_header() {
+fn every_source_file_with_a_call_is_in_the_header() {
     for file in std::fs::read_dir(root().join("src")).expect("the sources") {
         let path = file.expect("an entry").path();
         let text = std::fs::read_to_string(&path).expect("a source");
@@ -47,7 +47,7 @@ fn generated() -> String {
 }
 
 #[test]
-fn the_header_is_generated_from_the_source() {
+fn header_matches_the_source() {
     let there = std::fs::read_to_string(header()).expect("include/shootdown.h");
     assert!(
         there == generated(),
@@ -79,7 +79,7 @@ fn calls<'a>(text: &'a str, end: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_linker_script_keeps_every_call() {
+fn linker_script_keeps_every_call() {
     let header = std::fs::read_to_string(header()).expect("include/shootdown.h");
     let script = std::fs::read_to_string(root().join("link/shootdown.ld")).expect("link/shootdown.ld");
     let (_, kept) = script.split_once("EXTERN(").expect("a list of names");
@@ -136,7 +136,7 @@ mod machine {
     }
 
     #[test]
-    fn a_machine_written_in_c_uses_no_stale_translation_and_notices_where_nothing_is_invalidated() {
+    fn c_machine_finds_stale_translations_only_without_invalidation() {
         let library = library();
         let run = |program: &Path, arguments: &str| {
             let mut command = Command::new(program);

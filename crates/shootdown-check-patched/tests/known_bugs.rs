@@ -95,7 +95,7 @@ fn case(race: &str, design: &str, memory: Architecture) -> Scenario {
 }
 
 #[test]
-fn every_one_of_these_bugs_is_found_and_nothing_without_it() {
+fn exploration_finds_each_bug_and_passes_without_it() {
     for &(fault, race, design) in MUTANTS {
         let scenario = case(race, design, X86);
         let play = &mut with_bug(scenario, fault);
@@ -113,7 +113,7 @@ fn every_one_of_these_bugs_is_found_and_nothing_without_it() {
 }
 
 #[test]
-fn bugs_that_one_memory_forgives_are_found_with_the_others() {
+fn weak_memory_bugs_are_found_under_the_listed_models() {
     for &(fault, race, design, memories) in WEAK {
         for memory in Architecture::ALL {
             let play = &mut with_bug(case(race, design, memory), fault);
@@ -147,7 +147,7 @@ const RARE: &[(Bug, &str, &str)] = &[
 const RUNS: u64 = 20_000;
 
 #[test]
-fn random_runs_by_priorities_find_bugs_in_races_of_many_cpus() {
+fn random_runs_by_priority_find_bugs_in_races_of_many_cpus() {
     for &(fault, race, design) in RARE {
         let mut play = with_bug(case(race, design, X86), fault);
         let mut priorities = Priorities::new(3);

@@ -129,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_counterexample_reads_back() {
         assert_eq!(Recorded::from_text(&recorded().to_text()), Ok(recorded()));
     }
 
     #[test]
-    fn a_damaged_file_is_refused_with_the_line() {
+    fn damaged_counterexample_is_refused_with_its_line() {
         let refused = |text: &str| Recorded::from_text(text).unwrap_err();
         assert!(refused("").contains("ends before its first line"));
         assert!(refused("something\n").starts_with("line 1: expected"));

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_seen_by_its_own_cpu_first_and_by_others_in_order() {
+    fn stores_are_forwarded_locally_and_seen_elsewhere_in_order() {
         let mut memory = Memory::new(2, 2, Architecture::X86);
         let (a, b) = (memory.allocate(None, 0), memory.allocate(None, 0));
         memory.buffer(0, a, 1, false);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_tells_states_apart_and_forgets_how_they_came_about() {
+    fn memory_hash_depends_on_state_not_on_history() {
         let mut memory = Memory::new(2, 1, Architecture::X86);
         let (a, b) = (memory.allocate(None, 0), memory.allocate(None, 0));
         let empty = memory.hash(&[], |_| false);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_depends_on_others_once_one_of_them_writes_and_that_outlives_a_run() {
+    fn accesses_depend_once_one_writes_and_across_runs() {
         let mut memory = Memory::new(1, 2, Architecture::X86);
         let a = memory.allocate(None, 0);
         let mut start = Image::default();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_on_a_stack_ends_with_its_frame() {
+    fn stack_word_is_freed_with_its_frame() {
         let mut memory = Memory::new(0, 1, Architecture::X86);
         let a = memory.allocate(Some(0), 7);
         memory.buffer(0, a, 8, false);

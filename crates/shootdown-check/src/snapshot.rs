@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_snapshot_continues_in_the_same_way() {
+    fn restored_snapshot_continues_identically() {
         for race in [&scenario::RACES[1], &scenario::OF_THREE[2]] {
             let mut play = Play::new(configuration::under(
                 race,

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_stays_when_the_tables_change_and_goes_with_its_invalidation() {
+    fn entry_outlives_table_change_until_invalidated() {
         let mut tlb = loaded();
         tlb.fill(&Fixed(Some(1), None));
         assert!(holds(&tlb, 7));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_link_fills_from_a_table_that_is_unlinked() {
+    fn cached_link_fills_from_an_unlinked_table() {
         let mut tlb = loaded();
         tlb.invalidate(page_0());
         tlb.fill(&Fixed(None, Some(9)));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_page_is_there_under_every_root_and_goes_with_its_own_invalidation_only() {
+    fn kernel_page_is_global_until_invalidated_under_any_tag() {
         let mut tlb = Tlb::default();
         tlb.fill(&Fixed(None, None));
         tlb.load(1, 1, false);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broadcast_is_complete_at_its_synchronisation_and_does_not_cover_what_is_filled_again() {
+    fn broadcast_completes_at_sync_and_spares_later_fills() {
         let mut tlb = loaded();
         tlb.doom(page_0(), 2);
         assert!(holds(&tlb, 7));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_under_a_tag_that_is_not_loaded_cannot_be_used() {
+    fn entries_under_an_unloaded_tag_are_unusable() {
         let mut tlb = loaded();
         tlb.load(2, 2, true);
         assert!(!holds(&tlb, 7));

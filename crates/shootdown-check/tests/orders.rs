@@ -59,7 +59,7 @@ fn is_found(scenario: Scenario) -> bool {
 }
 
 #[test]
-fn what_the_memory_of_one_instruction_set_forgives_is_missed_with_that_of_another() {
+fn missing_orderings_are_found_under_the_listed_memory_models() {
     for &(file, order, race, design, memories) in MISSED {
         let race = scenario::races().find(|known| known.name == race).expect("a race");
         let configuration = configuration::configurations().find(|known| known.name == design);

@@ -50,36 +50,36 @@ fn has_system_wide_tags(name: &str) -> bool {
 }
 
 #[test]
-fn no_order_of_steps_breaks_a_rule_under_designs_with_slots() {
+fn slot_designs_hold_in_every_order_on_x86() {
     holds(X86, races(), has_slots);
 }
 
 #[test]
-fn no_order_of_steps_breaks_a_rule_under_designs_with_slots_on_arm() {
+fn slot_designs_hold_in_every_order_on_arm() {
     holds(Arm, races(), has_slots);
 }
 
 #[test]
-fn no_order_of_steps_breaks_a_rule_under_designs_with_slots_on_riscv() {
+fn slot_designs_hold_in_every_order_on_riscv() {
     holds(RiscV, races(), has_slots);
 }
 
 #[test]
-fn no_order_of_steps_breaks_a_rule_under_designs_with_system_wide_tags() {
+fn system_wide_tag_designs_hold_in_every_order() {
     Architecture::ALL
         .into_iter()
         .for_each(|memory| holds(memory, races(), has_system_wide_tags));
 }
 
 #[test]
-fn no_order_of_steps_frees_a_table_under_a_lockless_walk() {
+fn lockless_walks_hold_in_every_order() {
     Architecture::ALL
         .into_iter()
         .for_each(|memory| holds(memory, scenario::WALKS.iter(), |_| true));
 }
 
 #[test]
-fn the_control_is_caught_and_its_counterexample_can_be_replayed() {
+fn control_is_caught_and_its_counterexample_replays() {
     let none = configuration::configurations()
         .find(|configuration| configuration.name == "none")
         .expect("the control");
@@ -96,7 +96,7 @@ fn the_control_is_caught_and_its_counterexample_can_be_replayed() {
 }
 
 #[test]
-fn a_step_that_is_not_possible_is_refused_with_its_number() {
+fn impossible_step_is_refused_with_its_number() {
     let ipi = configuration::configurations()
         .find(|configuration| configuration.name == "ipi")
         .expect("a preset");
@@ -106,7 +106,7 @@ fn a_step_that_is_not_possible_is_refused_with_its_number() {
 }
 
 #[test]
-fn random_runs_of_three_and_four_cpus_break_nothing() {
+fn random_runs_of_three_and_four_cpus_hold() {
     for race in scenario::OF_THREE.iter().chain(scenario::OF_FOUR) {
         for configuration in configuration::configurations().filter(|configuration| configuration.name != "none") {
             for memory in Architecture::ALL {

@@ -77,7 +77,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn two_that_ask_each_other_at_once_both_come_through_and_each_flush_is_waited_for() {
+    fn mutual_flushes_by_ipi_both_complete_and_wait() {
         const ROUNDS: u64 = 2000;
         let (by_ipi, flushes) = (FlushByIpi::<Native, 2>::new(), [AtomicU64::new(0), AtomicU64::new(0)]);
         let run = |me: usize| {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_asked_does_nothing() {
+    fn cpu_without_a_request_does_nothing() {
         let by_ipi = FlushByIpi::<Native, 3>::default();
         by_ipi.serve(1, || panic!("not asked"));
         let sent = std::cell::Cell::new(false);

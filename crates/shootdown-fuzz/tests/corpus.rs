@@ -28,27 +28,27 @@ fn holds_for_seeds_and_changes(name: &str, changes: usize) {
 }
 
 #[test]
-fn no_machine_file_breaks_the_reader_or_changes_when_written() {
+fn machine_reader_survives_any_file_and_round_trips() {
     holds_for_seeds_and_changes("machine", 4_000);
 }
 
 #[test]
-fn no_trace_text_breaks_the_reader() {
+fn trace_reader_survives_any_text() {
     holds_for_seeds_and_changes("trace", 20_000);
 }
 
 #[test]
-fn no_file_breaks_the_reader_of_columns() {
+fn parquet_reader_survives_any_file() {
     holds_for_seeds_and_changes("columns", 3_000);
 }
 
 #[test]
-fn no_range_leaves_a_byte_out() {
+fn ranges_cover_every_byte() {
     holds_for_seeds_and_changes("ranges", 20_000);
 }
 
 #[test]
-fn no_operand_changes_its_meaning() {
+fn encoders_round_trip_any_operand() {
     holds_for_seeds_and_changes("encoders", 100_000);
 }
 

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalidation_takes_what_it_names_and_the_links_unless_leaves_only() {
+    fn invalidation_drops_its_entries_and_links_unless_leaf_only() {
         let mut tlb = Tlb::<u8, u8>::new();
         tlb.load_root(Root(1), Tag(1), true);
         let fill = |tlb: &mut Tlb<u8, u8>| {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_keeps_as_many_entries_as_it_has_ways_and_each_is_invalidated() {
+    fn set_holds_one_entry_per_way_and_invalidates_each() {
         let mut tlb = Tlb::<u8, u8, 2, 2>::default();
         tlb.load_root(Root(1), Tag(1), true);
         // All in the same set; the first is the oldest.

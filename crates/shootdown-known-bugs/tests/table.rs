@@ -172,7 +172,7 @@ fn page() -> String {
 
 /// The facades that loom's models are run on, and those models.
 #[test]
-fn the_facades_of_the_manifest_are_those_that_loom_weakens() {
+fn manifest_facades_match_the_loom_models() {
     let tests = sources(&crates().join("shootdown-loom/tests"));
     let mut found: Vec<(&str, &str)> = tests
         .match_indices("finds_weak::<")
@@ -191,7 +191,7 @@ fn the_facades_of_the_manifest_are_those_that_loom_weakens() {
 }
 
 #[test]
-fn every_bug_is_in_the_table_with_who_catches_it() {
+fn known_bugs_page_matches_the_manifest() {
     let (path, page) = (crates().join("../docs/src/verification/known-bugs.md"), page());
     if std::env::var_os("WRITE_TABLE").is_some() {
         fs::write(&path, &page).expect("the page is writable");

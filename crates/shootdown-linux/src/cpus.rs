@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_quotas_are_read_as_the_kernel_writes_them() {
+    fn cpu_lists_and_quotas_are_parsed() {
         assert_eq!(list("0-2,7\n").unwrap(), [0, 1, 2, 7]);
         assert_eq!(list("x"), None);
         assert_eq!(quota_of("150000 100000\n"), Some(1.5));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_grouped_by_core_cache_and_socket_and_placed_core_by_core() {
+    fn cpus_are_grouped_by_topology_and_placed_core_by_core() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: String, text: &str| {
             let path = folder.path().join(path);

@@ -45,7 +45,7 @@ mod tests {
     use super::Interrupts;
 
     #[test]
-    fn x86_has_both_lines_and_arm_only_calls() {
+    fn interrupt_lines_of_x86_and_arm_are_parsed() {
         let x86 = "           CPU0       CPU1\n  1:  9  0  IO-APIC  1-edge  i8042\n\
                    CAL:     242876     250946   Function call interrupts\nTLB:     1       2   TLB shootdowns\n";
         let now = Interrupts::parse(x86);

@@ -78,7 +78,7 @@ mod tests {
     use super::decimal;
 
     #[test]
-    fn numbers_are_written_in_full() {
+    fn decimal_writes_all_digits() {
         for (number, text) in [(0, "0\n"), (10, "10\n"), (u32::MAX, "4294967295\n")] {
             assert_eq!(decimal(number, &mut [0; 12]), text.as_bytes());
         }

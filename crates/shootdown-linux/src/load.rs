@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reader_itself_is_no_load_and_the_average_does_not_count() {
+    fn load_excludes_the_reader_and_the_average() {
         let load = faked("7.50 3.00 1.00 1/200 4711\n").unwrap();
         assert_eq!((load.others, load.steal, load.doubt()), (0.0, 0.0, None));
         let load = faked("0.00 0.00 0.00 4/200 4711\n").unwrap();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_is_a_share_of_the_time_that_passed() {
+    fn steal_is_a_share_of_elapsed_time() {
         let later = "cpu  150 0 50 1040 5 0 1 20 0 0\n";
         assert_eq!(steal_between(QUIET, later), Some(0.1));
         assert_eq!(steal_between(QUIET, QUIET), Some(0.0));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_linux_is_refused() {
+    fn text_not_written_by_linux_is_refused() {
         assert!(faked("hello").is_err());
         assert_eq!(steal_between("cpu  1 2 3", QUIET), None);
     }

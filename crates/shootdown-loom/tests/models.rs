@@ -173,7 +173,7 @@ fn lazy_nmi<const WEAK: u8>(world: &'static World<WEAK>) {
 }
 
 #[test]
-fn an_nmi_at_the_end_of_laziness() {
+fn nmi_during_lazy_exit() {
     sound("lazy exit, NMI", MOST, lazy_nmi);
     finds("lazy exit, NMI", MOST, Bug::UserAccessWithoutBarrier, lazy_nmi);
 }
@@ -211,7 +211,7 @@ fn dropped_for_none<const WEAK: u8>(world: &'static World<WEAK>) {
 }
 
 #[test]
-fn a_space_that_ends_is_not_dropped_under_a_cpu() {
+fn retired_space_is_not_dropped_while_loaded() {
     let tags = Policy {
         exit: Exit::DeferToRollOver,
         ..tags::ROLL_OVER.design.policy
@@ -314,7 +314,7 @@ fn entry_replaced<const WEAK: u8>(world: &'static World<WEAK>) {
 }
 
 #[test]
-fn log_entries_are_used_again() {
+fn log_entries_are_reused() {
     let log = Model {
         design: LOG.design,
         preemptions: 2,

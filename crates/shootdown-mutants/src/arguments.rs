@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_about_a_mutation_that_is_gone_is_an_error() {
+    fn argument_for_a_missing_mutation_is_an_error() {
         let text = "[[argument]]\nclass = \"equivalent\"\nwhy = \"w\"\nmutants = [\"log.rs read: drop `x`\"]\n";
         assert!(Arguments::read(text, &[]).is_err_and(|why| why.contains("no such mutation")));
     }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_depend_on_lines_and_layout_and_are_unique() {
+    fn mutation_names_ignore_layout_and_are_unique() {
         let mut mutants = [mutant("space.cpus\n    .join(me);"), mutant("space.cpus .join(me)")];
         number_alike(&mut mutants);
         assert_eq!(mutants[0].name(), "switch.rs join: drop `space.cpus .join(me)`");

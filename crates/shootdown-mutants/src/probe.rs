@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_race_and_a_test_say_why_they_failed() {
+    fn failure_reason_is_extracted_from_races_and_tests() {
         let race = "held\tflush/ipi\t9 states\t1 runs\ncaught\tlazy/ipi\t120 states\t40 runs\tC1 broken: CPU 1\n";
         assert_eq!(complaint(race), "C1 broken: CPU 1");
         let test = "running 1 test\nthread 'main' panicked at tests/a.rs:1:2:\nleft is not right\nnote: x";

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_the_count_and_what_is_noted() {
+    fn progress_line_has_count_and_note() {
         let progress = Progress::new(3, "mutations tried");
         assert_eq!(progress.line(""), "0 of 3 mutations tried");
         progress.advance();

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn sites_nest_and_the_first_of_two_in_one_place_is_the_outer() {
+    fn sites_nest_and_the_first_at_one_place_is_the_outer() {
         let sites = vec![
             around(4..5, "<", ">"),
             around(0..5, "[", "]"),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_can_stand_elsewhere_too() {
+    fn site_may_move_a_part() {
         let first = Site {
             range: 0..2,
             parts: vec![Part::Plain(3..5), Part::Text(" ".into()), Part::Inner(0..2)],

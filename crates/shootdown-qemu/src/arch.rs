@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_found_by_its_name_and_others_are_refused_with_all_names() {
+    fn unknown_arch_is_refused_with_all_names() {
         for arch in Arch::ALL {
             assert_eq!(Arch::named(arch.name()), Ok(arch));
         }

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_says_how_it_ended_and_its_absence_is_no_success() {
+    fn last_line_gives_the_status_and_its_absence_is_a_failure() {
         let of = |lines: &[&str]| ended(&lines.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(of(&["{}", "status 33"]), Ended::Success);
         assert_eq!(of(&["violation: C1", "status 37"]), Ended::Violation);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulator_that_gives_up_says_why() {
+    fn emulator_panic_is_extracted() {
         let overrun = "i[GUI] started\n*** buffer overflow detected ***: terminated\n";
         assert_eq!(
             complaint(overrun).as_deref(),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_has_the_processor_and_the_files_it_is_given() {
+    fn bochs_configuration_has_processor_and_files() {
         let text = machine(Path::new("/a b.iso"), 4, Path::new("/p"), Path::new("/l"));
         assert!(text.contains("model=corei7_haswell_4770, count=4,"), "{text}");
         assert!(text.contains("path=\"/a b.iso\"") && text.contains("dev=\"/p\"") && text.contains("log: \"/l\""));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_qemu_is_told_with_package_version_and_command() {
+    fn missing_qemu_error_names_package_version_and_command() {
         let error = Emulator::at("/nowhere/qemu-system-x86_64".into()).expect_err("there is none");
         for word in [PACKAGE, "7.2", INSTALL] {
             assert!(error.contains(word), "{error}");

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_found_from_within_the_checkout_and_nowhere_else() {
+    fn kernel_is_found_only_within_the_checkout() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let image = Image::around(here).expect("this is the checkout");
         assert!(

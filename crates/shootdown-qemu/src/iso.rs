@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_menu_has_the_words_and_nothing_waits() {
+    fn menu_passes_the_arguments_without_timeout() {
         let menu = menu("workload=tlb_flush2 design=ipi,broadcast");
         assert!(menu.contains("multiboot2 /boot/shootdown-kernel workload=tlb_flush2 design=ipi,broadcast\n"));
         assert!(menu.starts_with("set timeout=0\n"));

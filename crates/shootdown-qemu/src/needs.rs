@@ -25,12 +25,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_looked_for_on_the_path_and_files_where_they_are() {
+    fn programs_are_searched_on_path_and_files_by_path() {
         assert!(is_there("sh") && is_there("/") && !is_there("/nowhere/file") && !is_there("no-such-program-anywhere"));
     }
 
     #[test]
-    fn what_is_missing_is_named_with_the_command() {
+    fn missing_packages_are_named_with_the_command() {
         assert_eq!(are_met(&[("/", "base")], "apt-get install base"), Ok(()));
         assert_eq!(
             are_met(&[("/", "base"), ("/no/such/file", "left-out")], "apt-get install all"),

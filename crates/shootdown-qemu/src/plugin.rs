@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_a_window() {
+    fn each_plugin_line_is_a_window() {
         let line = r#"{"operations":{"dsb":4},"cpus":[{"cpu":1,"instructions":9,"firmware":0,"spans":[]}]}"#;
         let found = windows(&format!("{line}\n{line}\n")).expect("two windows");
         assert_eq!(
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_qemu_is_asked_for_an_interface_that_it_has() {
+    fn plugin_interface_matches_the_qemu_version() {
         for (qemu, version) in [
             (Version(7, 2), 1),
             (Version(8, 2), 1),

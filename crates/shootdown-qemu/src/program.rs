@@ -85,7 +85,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_stop_ends_the_program_and_its_children_at_once() {
+    fn stop_kills_the_program_and_its_children() {
         let folder = std::env::temp_dir().join(format!("shootdown-qemu-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (stop, pid) = (AtomicBool::new(false), folder.join("pid"));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn status_and_complaint_come_back() {
+    fn run_returns_status_and_stderr() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo complaint >&2; exit 3"]);
         let (status, said) = run(&mut command, &AtomicBool::new(false)).unwrap();

@@ -276,7 +276,7 @@ mod tests {
     use crate::arch::Arch;
 
     #[test]
-    fn a_counted_machine_tells_the_kernel_how_it_counts() {
+    fn counted_machine_passes_its_clock_to_the_kernel() {
         let machine = Machine {
             cpus: 4,
             clock: Clock::Counted { shift: 3 },
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_one_line() {
+    fn problem_is_one_line() {
         let run = |ended, lines: &[&str]| Run {
             ended,
             lines: lines.iter().map(ToString::to_string).collect(),

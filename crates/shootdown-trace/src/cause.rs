@@ -107,7 +107,7 @@ mod tests {
     const DONTNEED: Cause = Cause::Call(Call::Madvise, 4);
 
     #[test]
-    fn a_call_causes_what_it_covers_within_its_time() {
+    fn call_causes_flushes_within_its_range_and_time() {
         let mut callers = Callers::default();
         assert_eq!(callers.cause(7, 0, 1), Cause::Other);
         callers.enters(7, 1_000, Call::Madvise, 8 * PAGE, 4);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_named_as_the_manual_does() {
+    fn causes_are_named_as_in_the_manual() {
         assert_eq!(DONTNEED.to_string(), "madvise, MADV_DONTNEED");
         assert_eq!(Cause::Call(Call::Madvise, 77).to_string(), "madvise, advice 77");
         assert_eq!(Cause::Call(Call::Mprotect, 4).to_string(), "mprotect");

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shootdowns_count_for_the_process_that_asked() {
+    fn shootdowns_count_for_the_initiating_process() {
         let event = |time_ns, process, what| Event {
             time_ns,
             cpu: 1,

@@ -338,7 +338,7 @@ mod tests {
     ];
 
     #[test]
-    fn an_answer_names_the_thread_that_was_interrupted() {
+    fn answer_names_the_interrupted_thread() {
         let found = victims(&LINES);
         let by = |by| {
             let groups = found.interruptions.grouped(by);
@@ -367,14 +367,14 @@ mod tests {
     }
 
     #[test]
-    fn functions_without_a_name_count_where_they_are_shootdowns() {
+    fn unnamed_shootdown_functions_are_counted() {
         let lines = LINES.map(|line| line.replace("func=flush_tlb_func", "func=0xffffffff813424a0"));
         let found = victims(&lines.each_ref().map(String::as_str));
         assert_eq!(found, victims(&LINES));
     }
 
     #[test]
-    fn a_group_names_the_thread_that_sent_most() {
+    fn group_names_its_top_sender() {
         let mut all = Interruptions::default();
         let kind = |sender| Interruption {
             cpu: 1,

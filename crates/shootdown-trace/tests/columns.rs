@@ -71,7 +71,7 @@ fn what(kind: usize, number: u64, pages: i64) -> What<'static> {
 
 proptest! {
     #[test]
-    fn every_event_comes_back_as_it_was(rows in proptest::collection::vec(any_event(), 0..200)) {
+    fn events_round_trip_through_parquet(rows in proptest::collection::vec(any_event(), 0..200)) {
         let events: Vec<_> = rows.iter().map(|&(time_ns, cpu, task, process, kind, number, pages)| Event {
             time_ns, cpu, task, process, name: ["make", "cc1 -x", ""][kind % 3], what: what(kind, number, pages),
         }).collect();
@@ -117,7 +117,7 @@ fn several_row_groups_are_read_in_order() {
 }
 
 #[test]
-fn a_file_that_is_no_recording_is_refused() {
+fn damaged_parquet_is_refused() {
     let mut text = tempfile::tempfile().expect("a file");
     std::io::Write::write_all(&mut text, b"not a Parquet file at all").expect("written");
     assert!(matches!(Reader::open(text), Err(Error::Damaged(_))));

@@ -67,7 +67,7 @@ const FORMS: [&str; 15] = [
 ];
 
 #[test]
-fn every_form_has_the_same_events() {
+fn every_trace_form_has_the_same_events() {
     for form in FORMS {
         let (metadata, summary, ..) = survey(&content(&format!("forms/{form}.txt.gz")), true);
         let damage = &metadata.damage;
@@ -82,7 +82,7 @@ fn every_form_has_the_same_events() {
 }
 
 #[test]
-fn every_form_is_the_same_program() {
+fn every_trace_form_gives_the_same_program() {
     let of = |form: &str| {
         let content = content(&format!("forms/{form}.txt.gz"));
         let (_, _, coverage, resolver) = survey(&content, true);
@@ -106,7 +106,7 @@ fn every_form_is_the_same_program() {
 
 /// Process numbers are present but withheld, and compared with the inferred ones.
 #[test]
-fn inferred_processes_are_those_recorded() {
+fn inferred_processes_match_recorded_ones() {
     for (name, least) in [
         ("forms/tracefs_record_tgid.txt.gz", 1.0),
         ("imports/process_numbers_with.txt.gz", 1.0),
@@ -149,7 +149,7 @@ fn inferred_processes_are_those_recorded() {
 }
 
 #[test]
-fn functions_without_names_are_told_by_what_follows() {
+fn unnamed_functions_are_identified_by_following_flushes() {
     let content = content("imports/unresolved_functions.txt");
     let (_, summary, coverage, _) = survey(&content, true);
     assert_eq!(
@@ -179,7 +179,7 @@ fn functions_without_names_are_told_by_what_follows() {
 }
 
 #[test]
-fn losses_are_counted_by_cpu() {
+fn lost_events_are_counted_by_cpu() {
     let (metadata, ..) = survey(&content("imports/lost_events.txt"), true);
     let losses: Vec<_> = metadata
         .losses
@@ -197,7 +197,7 @@ fn losses_are_counted_by_cpu() {
 }
 
 #[test]
-fn names_cut_inside_a_letter_and_tasks_that_perf_does_not_know_are_read() {
+fn truncated_names_and_unknown_tasks_are_read() {
     let (metadata, ..) = survey(&content("imports/name_cut_inside_a_letter.txt"), true);
     assert_eq!(metadata.damage.damaged, 0);
     let mut tasks = Vec::new();
@@ -211,7 +211,7 @@ fn names_cut_inside_a_letter_and_tasks_that_perf_does_not_know_are_read() {
 }
 
 #[test]
-fn the_plugins_form_of_flushes_is_read_by_its_number() {
+fn flush_printed_by_the_trace_cmd_plugin_is_read_by_reason_number() {
     let (metadata, summary, ..) = survey(&content("imports/trace_cmd_default.txt"), true);
     assert_eq!((metadata.damage.damaged, metadata.damage.unknown), (0, 0));
     // The clock of the last three lines is another: the first of them is out of order.

@@ -81,7 +81,7 @@ fn after(
 }
 
 #[test]
-fn an_unmapped_page_is_gone_from_the_other_cpu_and_its_neighbour_is_not() {
+fn shootdown_drops_only_the_unmapped_page_on_other_cpus() {
     let mut mapper = mapper();
     let page = map::<Size4KiB>(&mut mapper, 0x5000, 0x10_0000);
     let held = after(&[0x5000, 0x6000], |engine, space| {
@@ -92,7 +92,7 @@ fn an_unmapped_page_is_gone_from_the_other_cpu_and_its_neighbour_is_not() {
 }
 
 #[test]
-fn the_crates_own_flush_promise_ignored_leaves_it() {
+fn ignored_mapper_flush_leaves_the_entry() {
     let mut mapper = mapper();
     let page = map::<Size4KiB>(&mut mapper, 0x5000, 0x10_0000);
     let held = after(&[0x5000], |_, _| mapper.unmap(page).unwrap().1.ignore());
@@ -100,7 +100,7 @@ fn the_crates_own_flush_promise_ignored_leaves_it() {
 }
 
 #[test]
-fn a_change_of_an_upper_level_flushes_the_whole_space() {
+fn upper_level_change_flushes_the_whole_space() {
     let mut mapper = mapper();
     let page = map::<Size4KiB>(&mut mapper, 0x5000, 0x10_0000);
     let held = after(&[0x5000, 0x7F00_0000_0000], |engine, space| {
@@ -112,7 +112,7 @@ fn a_change_of_an_upper_level_flushes_the_whole_space() {
 }
 
 #[test]
-fn pages_of_the_upper_half_are_flushed_under_every_tag() {
+fn upper_half_pages_are_flushed_under_every_tag() {
     let high = 0xFFFF_FFFF_FFFF_F000;
     let mut mapper = mapper();
     let page = map::<Size4KiB>(&mut mapper, high, 0x10_0000);
@@ -124,7 +124,7 @@ fn pages_of_the_upper_half_are_flushed_under_every_tag() {
 }
 
 #[test]
-fn a_gather_frees_what_it_was_given_after_one_flush() {
+fn gather_frees_its_pages_after_one_flush() {
     let mut mapper = mapper();
     let small = map::<Size4KiB>(&mut mapper, 0x5000, 0x10_0000);
     let large = map::<Size2MiB>(&mut mapper, 0x4000_0000, 0x20_0000);
@@ -143,7 +143,7 @@ fn a_gather_frees_what_it_was_given_after_one_flush() {
 }
 
 #[test]
-fn ranges_have_the_size_of_the_page() {
+fn range_has_the_size_of_its_page() {
     fn of<S: PageSize>(address: u64) -> (u64, u64, Stride) {
         let range = range(Page::<S>::containing_address(VirtAddr::new(address)));
         (range.start(), range.strides(), range.stride())

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relaxed_stores_overtake_each_other_and_a_release_store_overtakes_nothing() {
+    fn only_relaxed_stores_are_reordered() {
         let mut memory = Memory::default();
         memory.store(0, 0, 1);
         memory.store(0, 1, 2);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_to_one_word_keep_their_order_and_a_barrier_empties_the_buffer() {
+    fn stores_to_one_word_stay_ordered_and_a_barrier_drains() {
         let mut memory = Memory::default();
         memory.store(0, 0, 1);
         memory.store(0, 0, 2);

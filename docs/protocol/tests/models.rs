@@ -30,21 +30,21 @@ fn holds_and_its_mutants_do_not<P: Protocol>() {
 }
 
 #[test]
-fn no_translation_outlives_its_flush_by_generations_and_every_mutant_shows() {
+fn generations_hold_and_every_mutant_fails() {
     holds_and_its_mutants_do_not::<Generations>();
 }
 
 #[test]
-fn no_tag_changes_hands_too_early_by_roll_over_and_every_mutant_shows() {
+fn roll_over_holds_and_every_mutant_fails() {
     holds_and_its_mutants_do_not::<RollOver>();
 }
 
 #[test]
-fn no_flush_misses_a_cpu_between_slot_and_tag_and_every_mutant_shows() {
+fn promotion_holds_and_every_mutant_fails() {
     holds_and_its_mutants_do_not::<Promotion>();
 }
 
 #[test]
-fn no_table_is_freed_under_a_walk_and_every_mutant_shows() {
+fn walks_hold_and_every_mutant_fails() {
     holds_and_its_mutants_do_not::<Walks>();
 }

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_that_was_not_taken_is_found() {
+    fn settings_dropped_by_kconfig_are_found() {
         let chosen = "# x\nCONFIG_SMP=y\nCONFIG_AIO=y\n# CONFIG_EFI is not set\nCONFIG_NR_CPUS=8\n";
         let settings = "# c\nCONFIG_SMP=y\nCONFIG_EFI=n\nCONFIG_AIO=n\nCONFIG_NR_CPUS=64\nCONFIG_TTY=y\n";
         assert_eq!(

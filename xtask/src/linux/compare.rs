@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_goal_of_ipi_is_stricter_than_that_of_others() {
+    fn ipi_has_a_stricter_goal_than_other_designs() {
         let span = |median| Span {
             times: 9,
             cpu: 1,

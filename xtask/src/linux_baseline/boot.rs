@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_are_those_of_the_program_that_reported_before() {
+    fn interrupts_belong_to_the_preceding_report() {
         let ran = r#"{"ran":"/mmap","status":0,"shootdown_interrupts":3,"call_interrupts":4}"#;
         let symbol = r#"{"symbol":"f","address":"ffffffff81e01690"}"#;
         let (report, reading) = read(&[symbol, RESULT, ran, "", r#"{"done":true}"#]).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_or_reads_what_is_stale_or_says_nothing_is_an_error() {
+    fn failed_stale_and_silent_programs_are_errors() {
         let ran = |status: i32| format!(r#"{{"ran":"/mmap","status":{status},"shootdown_interrupts":3}}"#);
         assert!(read(&[RESULT, &ran(127)]).is_err_and(|why| why.contains("status 127")));
         assert!(read(&[&ran(0)]).is_err_and(|why| why.contains("reported nothing")));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn where_programs_may_fail_each_end_is_reported_with_what_was_said() {
+    fn allowed_failures_are_reported_with_status_and_output() {
         let mut reading = Reading {
             may_fail: true,
             ..Reading::default()
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_kept_for_the_message() {
+    fn stderr_lines_appear_in_the_error() {
         let (_, reading) = read(&["vmsplice: Bad address"]).unwrap();
         assert_eq!(reading.said(), "; it said: vmsplice: Bad address");
     }

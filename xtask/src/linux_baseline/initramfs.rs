@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plan_names_programs_with_their_arguments() {
+    fn plan_lists_programs_with_arguments() {
         let run = Planned {
             workload: "mmap".into(),
             threads: 2,
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_was_not_built_is_named() {
+    fn missing_program_is_named() {
         let run = Planned {
             workload: "mmap".into(),
             threads: 2,

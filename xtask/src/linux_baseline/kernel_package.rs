@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_release_is_last_and_special_kernels_are_left_out() {
+    fn releases_sort_by_version_and_exclude_special_kernels() {
         let names = [
             "linux-image-6.12.117+deb12-amd64",
             "linux-image-6.1.0-56-amd64",

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_machine_has_a_board_and_reports_on_its_standard_output() {
+    fn each_machine_has_a_board_and_a_console_on_stdout() {
         for arch in Arch::ALL {
             let command = qemu(arch, 2, Path::new("/console"));
             let words: Vec<String> = command

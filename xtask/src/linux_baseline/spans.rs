@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_taken_from_where_it_happened_most_and_its_mean_from_everywhere() {
+    fn span_median_is_of_the_busiest_cpu_and_mean_of_all_cpus() {
         let line = r#"{"operations":{"dsb":3},"cpus":[
             {"cpu":0,"instructions":5000,"firmware":0,"spans":[
                 {"name":"requester","times":3,"sum":300,"waiting":30,"firmware":6,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_the_functions_is_refused() {
+    fn kernel_without_the_flush_symbols_is_refused() {
         for arch in [Arch::X86_64, Arch::Riscv64] {
             assert!(of_linux(arch, &BTreeMap::new()).is_err_and(|why| why.contains("cannot be counted")));
         }

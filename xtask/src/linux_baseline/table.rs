@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_groups_and_nothing_is_only_nothing() {
+    fn numbers_are_grouped_and_small_rates_are_not_0() {
         assert_eq!(
             [number(0.0), number(999.6), number(1_234_567.0)],
             ["0", "1,000", "1,234,567"]
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_is_half_of_what_linux_takes() {
+    fn gate_is_half_of_the_linux_count() {
         let span = |median| Span {
             times: 9,
             cpu: 1,

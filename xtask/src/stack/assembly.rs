@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_what_instructions_take() {
+    fn frame_size_sums_stack_instructions() {
         let x86 =
             "\tpushq\t%rbx\n\tandq\t$-64, %rsp\n\tsubq\t$24, %rsp\n\taddq\t$-128, %rsp\n\taddq\t$152, %rsp\n\tretq";
         assert_eq!(only(Isa::X86, x86).frame, 8 + 56 + 24 + 128);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_said() {
+    fn unknown_stack_instructions_are_reported() {
         for (isa, line) in [
             (Isa::X86, "subq\t%rax, %rsp"),
             (Isa::X86, "movq\t%rax, %rsp"),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_told_from_jumps() {
+    fn calls_and_tail_calls_are_distinguished() {
         let x86 = only(
             Isa::X86,
             "\tcallq\tg@PLT # a comment\n\tjmp\t.LBB0_1\n\tjmpq\t*%rax\n\tcallq\t*24(%rax)\n\tjmp\th",
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_were_merged_and_those_that_data_names_are_found() {
+    fn aliased_functions_and_function_pointers_are_found() {
         let text = "\t.type\tf,@function\nf:\n\tretq\n\t.size\tf, 1\ng = f\n\t.quad\t_ZN7closureE\n\t.quad\t8\n";
         let all = functions(Isa::X86, text);
         assert!(all.by_name["g"].tails.contains("f"));

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_chain_counts_and_frames_that_are_gone_do_not() {
+    fn stack_depth_is_of_the_deepest_chain_without_tail_call_frames() {
         let text = function("f", "\tsubq\t$100, %rsp\n\tcallq\tg\n\tcallq\tkernel_cpu\n\tjmp\th")
             + &function("g", "\tsubq\t$32, %rsp")
             + &function("h", "\tpushq\t%rbx");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_are_not_followed_and_pointers_lead_to_closures() {
+    fn depth_skips_panics_and_follows_pointers_to_closures() {
         let text = function("f", "\tcallq\t_ZN9panickingE\n\tcallq\t*%rax")
             + &function("_ZN7closureE", "\tsubq\t$64, %rsp")
             + "\t.quad\t_ZN7closureE\n";
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_and_strangers_are_refused() {
+    fn recursion_and_unknown_callees_are_refused() {
         let circle = function("f", "\tcallq\tg") + &function("g", "\tcallq\tf");
         assert!(bytes(Isa::X86, &circle).expect_err("a circle").contains("calls itself"));
         assert!(bytes(Isa::X86, &function("f", "\tcallq\tg")).is_err(), "not there");

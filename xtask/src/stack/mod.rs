@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_book_has_the_limits() {
+    fn book_has_the_stack_limits() {
         let book = std::fs::read_to_string(workspace::root().join("docs/src/embedding/rust.md")).expect("it is there");
         for (start, limits) in [
             ("| IPIs or broadcasts |", CALLS.map(|(_, fixed, _)| fixed)),

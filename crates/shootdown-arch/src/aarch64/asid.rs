@@ -122,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_width_is_read_from_its_field_and_sixteen_bits_must_be_switched_on() {
+    fn asid_width_comes_from_its_field_and_16_bits_need_tcr_as() {
         assert_eq!(AsidWidth::from_id(0x0000_1122), Some(AsidWidth::Bits16));
         assert_eq!(AsidWidth::from_id(0x0000_1102), Some(AsidWidth::Bits8));
         assert_eq!(AsidWidth::from_id(0x10), None);
@@ -133,13 +133,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_asid_is_kept_whole_or_refused(tag: u16) {
+        fn asid_that_exceeds_the_width_is_refused(tag: u16) {
             prop_assert_eq!(Asid::new(tag, AsidWidth::Bits16).map(Asid::get), Some(tag));
             prop_assert_eq!(Asid::new(tag, AsidWidth::Bits8).map(Asid::get), (tag < 256).then_some(tag));
         }
 
         #[test]
-        fn both_halves_of_a_tag_are_invalidated_where_the_engine_names_both(tag in 0u16..1 << 11) {
+        fn engine_tag_halves_map_to_the_kernel_and_user_asid(tag in 0u16..1 << 11) {
             for (width, limit) in [(AsidWidth::Bits8, 128), (AsidWidth::Bits16, 2048)] {
                 let halves = [tag, tag | 1 << 11].map(|tag| AsidPair::of_tag(tag, 1 << 11, width));
                 if tag >= limit {
@@ -153,7 +153,7 @@ mod tests {
         }
 
         #[test]
-        fn a_pair_differs_in_bit_zero_only(tag: u16) {
+        fn asid_pair_differs_only_in_bit_0(tag: u16) {
             let asid = Asid::new(tag, AsidWidth::Bits16).expect("16 bits");
             match AsidPair::new(asid) {
                 Some(pair) => prop_assert_eq!(pair.both().map(Asid::get), [tag, tag + 1]),

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn features_are_read_from_their_fields_only() {
+    fn id_register_features_read_only_their_fields() {
         assert!(has_range(2 << 56) && has_range(3 << 56));
         assert!(!has_range(1 << 56) && !has_range(!(0xF << 56)));
         assert!(has_level_hint(1 << 48) && !has_level_hint(!(0xF << 48)));
@@ -149,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn the_main_id_register_is_taken_apart() {
+    fn midr_fields_are_decoded() {
         let a76 = Midr(0x413F_D0B1);
         assert_eq!((a76.implementer(), a76.part(), a76.revision()), (0x41, 0xD0B, 0x31));
     }
 
     #[test]
-    fn each_listed_part_gets_its_workaround_and_its_fixed_revision_does_not() {
+    fn affected_revisions_get_workarounds_and_fixed_revisions_none() {
         let repeat = |m| Workarounds::of(m) == Workarounds::REPEAT;
         assert!(repeat(midr(0x41, 0xD0B, 3, 0)) && repeat(midr(0x41, 0xD0B, 4, 1)));
         assert!(repeat(midr(0x41, 0xD46, 1, 1)) && !repeat(midr(0x41, 0xD46, 1, 2)));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_may_outlive_its_translation_on_these_and_not_on_their_small_siblings() {
+    fn repeat_workaround_applies_to_listed_cores_only() {
         let repeat = |implementer, part| (0..16).all(|r| Workarounds::of(midr(implementer, part, r, r)).repeat);
         // Cortex-A76 to X925, Neoverse N1 to V3AE, C1-Ultra and C1-Premium, by number.
         let arm = [
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_machine_needs_what_any_of_its_processors_needs() {
+    fn workarounds_of_a_mixed_machine_are_the_union() {
         let mixed = Workarounds::of(midr(0x41, 0xD05, 0, 0)).or(Workarounds::of(midr(0x41, 0xD8B, 0, 0)));
         assert_eq!(
             (mixed.never_broadcast, mixed.interrupt_too, mixed.repeat),

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_are_where_the_manual_has_them() {
+    fn fields_match_the_manual() {
         // 2 pages: scale 0, num 0.
         assert_eq!(
             cover(0x4000_1000, 2, Granule::Size4K, false),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_last_page_takes_the_plain_form() {
+    fn odd_last_page_uses_a_single_page_operation() {
         assert_eq!(cover(0x1000, 1, Granule::Size4K, false), [Step::Page(0x1000)]);
         assert_eq!(
             cover(0x1000, 3, Granule::Size4K, false).last(),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_range_is_one_operation_and_one_more_is_refused() {
+    fn largest_range_is_one_operation_and_a_larger_one_is_refused() {
         assert_eq!(cover(0, MOST_GRANULES, Granule::Size4K, false).len(), 1);
         let asid = Asid::new(1, AsidWidth::Bits8).expect("8 bits");
         assert!(Cover::new(asid, 0, MOST_GRANULES + 1, Granule::Size4K, Level::Unknown, false).is_none());
@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_sequence_covers_its_range_and_nothing_else(
+        fn sequence_covers_exactly_its_range(
             first in 0u64..1 << 30,
             count in 0u64..300_000,
             granule in 0u64..3,

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_a_write_and_the_fields_are_where_the_manual_has_them() {
+    fn neighbouring_cpus_share_one_sgi_write() {
         let values: Vec<u64> = covering([0x0, 0x1, 0x3, 0x100, 0x12_0003_0415], 7).collect();
         assert_eq!(values, [0x0700_000B, 0x0701_0001, 0x0012_1003_0704_0020]);
         // Bit 31 of MPIDR_EL1 reads as 1.
@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_writes_name_these_cpus_and_no_other(
+        fn sgi_writes_name_exactly_the_targets(
             cpus in prop::collection::btree_set(0u64..600, 0..60),
             interrupt in 0..COUNT,
         ) {

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_are_where_the_manual_has_them() {
+    fn fields_match_the_manual() {
         let page = Operand::Page(asid(0xABCD), 0x0000_7F12_3456_7000, Level::Three, Granule::Size4K);
         assert_eq!(page.bits(), Some(0xABCD_7007_F123_4567));
         let unknown = Operand::Leaf(asid(1), 0x1000, Level::Unknown, Granule::Size64K);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_broadcast_form_says_so() {
+    fn broadcast_mnemonics_end_in_is() {
         let forms = [
             Operand::All,
             Operand::Tag(asid(1)),
@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(tag: u16, page in 0u64..1 << 36, kernel: bool, level in 0u64..4, leaf: bool) {
+        fn decoding_inverts_encoding(tag: u16, page in 0u64..1 << 36, kernel: bool, level in 0u64..4, leaf: bool) {
             let address = page << 12 | if kernel { 0xFFFF_0000_0000_0000 } else { 0 };
             let level = Level::from_bits(level);
             let operand = if leaf {

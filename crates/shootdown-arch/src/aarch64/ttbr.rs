@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_asid_stands_above_the_table_and_cnp_is_off() {
+    fn ttbr_holds_asid_above_table_with_cnp_clear() {
         let asid = Asid::new(0xABCD, AsidWidth::Bits16).expect("16 bits");
         assert_eq!(
             Ttbr::new(0x4008_1000, asid).map(Ttbr::bits),
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_would_spill_into_other_fields_is_refused() {
+    fn table_address_outside_its_field_is_refused() {
         let asid = Asid::new(1, AsidWidth::Bits8).expect("8 bits");
         assert_eq!((Ttbr::new(0x801, asid), Ttbr::new(1 << 48, asid)), (None, None));
     }

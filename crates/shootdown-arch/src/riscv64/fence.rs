@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_named_is_in_the_instruction() {
+    fn fence_encodes_only_the_named_operands() {
         let width = AsidWidth::from_read_back(AsidWidth::probe(0));
         let asid = Asid::new(0x1234, width).expect("16 bits");
         let (a0, a1) = (Register::new(10).expect("a0"), Register::new(11).expect("a1"));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn address_zero_and_tag_zero_are_not_everything() {
+    fn address_0_and_asid_0_do_not_mean_all() {
         let zero = Asid::new(0, AsidWidth::from_read_back(0)).expect("there is always one");
         assert_eq!(Fence::LeafOfTag(0, zero).operands(), (Some(0), Some(0)));
         assert!(Register::new(0).is_none() && Register::new(32).is_none());

@@ -22,13 +22,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_extension_is_named_spi_and_takes_a_mask_and_its_base() {
+    fn ipi_extension_is_spi_and_takes_mask_and_base() {
         assert_eq!(&EXTENSION.to_be_bytes()[5..], b"sPI");
         assert_eq!(arguments(HartMask { mask: 0b101, base: 64 }), [0b101, 64]);
     }
 
     #[test]
-    fn each_hart_has_a_word_of_its_own() {
+    fn each_hart_has_its_own_msip_word() {
         assert_eq!((0..3).map(software_interrupt_register).collect::<Vec<_>>(), [0, 4, 8]);
     }
 }

@@ -96,12 +96,12 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn the_extension_is_named_rfnc() {
+    fn rfence_extension_id_spells_rfnc() {
         assert_eq!(&EXTENSION.to_be_bytes()[4..], b"RFNC");
     }
 
     #[test]
-    fn a_tag_and_an_address_each_have_their_place() {
+    fn rfence_arguments_hold_range_and_asid() {
         let asid = Asid::new(0xABC, AsidWidth::from_read_back(AsidWidth::probe(0))).expect("16 bits");
         let harts = HartMask { mask: 0b101, base: 7 };
         let call = |fence| {
@@ -128,7 +128,7 @@ mod tests {
     proptest! {
         /// As OpenSBI carries it out.
         #[test]
-        fn firmware_that_steps_by_pages_fences_every_page_that_is_touched(
+        fn remote_fence_covers_every_touched_page(
             address in 0u64..1 << 20,
             bytes in prop_oneof![Just(0u64), 0u64..40_000],
         ) {
@@ -140,7 +140,7 @@ mod tests {
         }
 
         #[test]
-        fn masks_name_the_harts_they_cover_and_no_other(harts in prop::collection::btree_set(0u64..2000, 0..200)) {
+        fn hart_masks_name_exactly_the_given_harts(harts in prop::collection::btree_set(0u64..2000, 0..200)) {
             let masks: Vec<_> = HartMask::covering(harts.iter().copied()).collect();
             let named: BTreeSet<u64> = (0..2100).filter(|&hart| masks.iter().any(|mask| mask.names(hart))).collect();
             prop_assert_eq!(&named, &harts);

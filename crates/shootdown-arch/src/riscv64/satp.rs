@@ -142,7 +142,7 @@ mod tests {
     const WIDE: AsidWidth = AsidWidth(16);
 
     #[test]
-    fn the_width_is_what_reads_back() {
+    fn asid_width_is_probed_from_satp() {
         let loaded = 0x8000_0000_0008_0000;
         let probe = AsidWidth::probe(loaded | 5 << 44);
         assert_eq!(AsidWidth::from_read_back(probe), WIDE);
@@ -154,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn a_register_without_tables_is_no_root() {
+    fn satp_in_bare_or_reserved_mode_is_no_root() {
         assert_eq!((Satp::decode(0), Satp::decode(1 << 60 | 7)), (None, None));
         assert_eq!(Mode::of(10 << 60 | 5), Some(Mode::Sv57));
     }
 
     #[test]
-    fn a_table_that_would_spill_into_other_fields_is_refused() {
+    fn table_address_outside_its_field_is_refused() {
         let asid = Asid::new(1, WIDE).expect("16 bits");
         assert!(Satp::new(Mode::Sv48, 0x800, asid).is_none());
         assert!(Satp::new(Mode::Sv48, 1 << 56, asid).is_none());
@@ -172,13 +172,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_asid_is_kept_whole_or_refused(tag: u16, width in 0u32..17) {
+        fn asid_that_exceeds_the_width_is_refused(tag: u16, width in 0u32..17) {
             let asid = Asid::new(tag, AsidWidth(width));
             prop_assert_eq!(asid.map(Asid::get), (u32::from(tag) >> width == 0).then_some(tag));
         }
 
         #[test]
-        fn what_is_encoded_is_decoded(page in 0u64..1 << 44, tag: u16) {
+        fn decoding_inverts_encoding(page in 0u64..1 << 44, tag: u16) {
             let satp = Satp::new(Mode::Sv39, page << 12, Asid::new(tag, WIDE).expect("16 bits")).expect("fits");
             prop_assert_eq!((satp.table(), satp.asid(), satp.bits() >> 60), (page << 12, tag, 8));
             prop_assert_eq!((Satp::decode(satp.bits()), Mode::of(satp.bits())), (Some(satp), Some(Mode::Sv39)));

@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_edges_of_the_hole_are_where_the_width_puts_them() {
+    fn canonical_hole_edges_follow_the_address_width() {
         assert!(Bits48.is_canonical(0x0000_7FFF_FFFF_FFFF));
         assert!(!Bits48.is_canonical(0x0000_8000_0000_0000));
         assert!(!Bits48.is_canonical(0xFFFF_7FFF_FFFF_FFFF));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_may_touch_the_end_of_its_half_but_not_cross_it() {
+    fn range_may_end_at_but_not_cross_its_half() {
         let last = |address| Canonical::new(address, Bits48).expect("canonical");
         assert!(last(0x0000_7FFF_FFFF_F000).holds(0x1000, Bits48));
         assert!(!last(0x0000_7FFF_FFFF_F000).holds(0x1001, Bits48));
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn canonical_means_the_high_bits_are_all_alike(address: u64, five_levels: bool) {
+        fn canonical_addresses_have_equal_high_bits(address: u64, five_levels: bool) {
             let width = if five_levels { Bits57 } else { Bits48 };
             let high = address >> (width.bits() - 1);
             let ones = u64::MAX >> (width.bits() - 1);

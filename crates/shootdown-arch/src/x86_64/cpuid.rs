@@ -165,7 +165,7 @@ mod tests {
     };
 
     #[test]
-    fn each_feature_is_one_bit_and_no_other() {
+    fn each_cpuid_feature_reads_one_bit() {
         let alone = |test: fn(u32) -> bool, number: u32| (0..32).all(|i| test(1 << i) == (i == number));
         assert!(alone(has_invlpgb, 3));
         assert!(alone(guest_may_have_invlpgb, 24));
@@ -190,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn vendors_are_told_apart() {
+    fn vendors_are_distinguished() {
         assert_eq!(Vendor::from_cpuid(0x6874_7541, 0x444D_4163, 0x6974_6E65), Vendor::Amd);
         assert_eq!(Vendor::from_cpuid(0x756E_6547, 0x6C65_746E, 0x4965_6E69), Vendor::Intel);
         assert_eq!(Vendor::from_cpuid(0x756E_6547, 0x444D_4163, 0x6974_6E65), Vendor::Other);
     }
 
     #[test]
-    fn zen_2_never_broadcasts_even_if_it_announces_it() {
+    fn zen_2_does_not_broadcast_even_if_cpuid_reports_invlpgb() {
         assert!(must_not_broadcast(Vendor::Amd, ZEN2).is_some());
         assert_eq!(broadcast_limits(Vendor::Amd, ZEN2, 1 << 3, 7), None);
         let milan = broadcast_limits(Vendor::Amd, MILAN, 1 << 3, 7).expect("allowed");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn alder_lake_tags_only_with_new_microcode_or_in_a_guest() {
+    fn alder_lake_uses_pcid_only_with_new_microcode_or_in_a_guest() {
         let alder_lake = Signature {
             family: 6,
             model: 0x97,

@@ -142,14 +142,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_bits_are_where_the_manuals_put_them() {
+    fn cr3_bits_match_the_manuals() {
         let load = Cr3::new(0x0000_0001_2345_6000, Pcid::new(0xABC).expect("12 bits")).expect("aligned");
         assert_eq!(load.bits(), 0x0000_0001_2345_6ABC);
         assert_eq!(load.keeping().bits(), 0x8000_0001_2345_6ABC);
     }
 
     #[test]
-    fn a_table_address_that_would_spill_into_other_fields_is_refused() {
+    fn cr3_table_address_outside_its_field_is_refused() {
         for table in [0x1, 0x800, 0x1234_5678, 1 << 52, 1 << 61, 1 << 63] {
             assert_eq!(Cr3::new(table, Pcid::BOOT), None, "{table:#x}");
         }
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_never_truncated() {
+    fn tag_that_exceeds_the_width_is_refused_not_truncated() {
         assert_eq!(Pcid::new(0xFFF).map(Pcid::get), Some(0xFFF));
         assert_eq!(Pcid::new(0x1000), None);
         assert_eq!(Pcid::new(0x1005), None, "must not become tag 5");
     }
 
     #[test]
-    fn a_pair_differs_in_bit_eleven_only() {
+    fn pcid_pair_differs_only_in_bit_11() {
         let pair = PcidPair::new(0x7FF).expect("fits");
         assert_eq!((pair.kernel().get(), pair.user().get()), (0x7FF, 0xFFF));
         assert_eq!(PcidPair::new(0x800), None);
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(page in 0u64..1 << 40, tag in 0u16..1 << 12, keep: bool) {
+        fn decoding_inverts_encoding(page in 0u64..1 << 40, tag in 0u16..1 << 12, keep: bool) {
             let load = Cr3::new(page << 12, Pcid::new(tag).expect("12 bits")).expect("aligned");
             let load = if keep { load.keeping() } else { load };
             let decoded = Cr3::decode(load.bits()).expect("valid");

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_would_refuse_or_send_to_all_cpus_is_not_made() {
+    fn invalid_or_broadcast_icr_commands_are_refused() {
         assert_eq!(Command::interrupt(15), None);
         assert_eq!((Command::startup(0x8001), Command::startup(1 << 20)), (None, None));
         assert_eq!((Command::high(0xFE), Command::high(0xFF)), (Some(0xFE00_0000), None));

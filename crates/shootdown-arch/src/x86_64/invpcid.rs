@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(kind in 0u64..4, tag in 0u16..1 << 12, low in 0u64..1 << 47, upper: bool) {
+        fn decoding_inverts_encoding(kind in 0u64..4, tag in 0u16..1 << 12, low in 0u64..1 << 47, upper: bool) {
             let raw = if upper { low | WIDTH.upper_half() } else { low };
             let pcid = Pcid::new(tag).expect("12 bits");
             let operation = match kind {

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_stands_where_the_white_paper_has_it() {
+    fn rar_fields_match_the_white_paper() {
         let words = pages(1, PageSize::Size4K).words();
         assert_eq!(words, [0x0000_0020_0000_0200, 0, 0xABC, 0x7F00_0000_1000]);
         assert_eq!(pages(63, PageSize::Size2M).words()[0], 0x0000_07E8_0000_0200);
@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(
+        fn decoding_inverts_encoding(
             kind in 0..4,
             tag in 0_u16..1 << 12,
             low in 0_u64..1 << 47,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_microcode_would_refuse_is_nothing() {
+    fn payload_that_microcode_refuses_is_not_decoded() {
         let good = pages(3, PageSize::Size4K).words();
         let with = |word: usize, bits: u64| {
             let mut words = good;
@@ -250,13 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_0_or_above_the_field_is_no_count() {
+    fn rar_page_count_is_1_to_63() {
         assert_eq!((PageCount::new(0), PageCount::new(64)), (None, None));
         assert_eq!(PageCount::new(63).map(PageCount::get), Some(63));
     }
 
     #[test]
-    fn what_the_processor_tells_is_read_and_bounded() {
+    fn rar_capabilities_are_read_and_bounded() {
         assert!(is_available(0b10) && !is_available(!0b10));
         assert_eq!((payloads(0), payloads(63 << 32), payloads(u64::MAX)), (1, 64, 64));
         assert_eq!(payloads(31 << 32 | 0xFFFF_FFFF), 32, "the low half says nothing of it");

@@ -49,11 +49,11 @@ fn conform(shapes: &[Shape]) {
 }
 
 #[test]
-fn loads_and_stores_are_reordered_as_allowed_and_no_further() {
+fn load_store_litmus_outcomes_are_exactly_those_allowed() {
     conform(memory::SHAPES);
 }
 
 #[test]
-fn walkers_and_invalidations_do_as_allowed_and_no_more() {
+fn translation_litmus_outcomes_are_exactly_those_allowed() {
     conform(translation::SHAPES);
 }

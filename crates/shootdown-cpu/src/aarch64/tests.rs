@@ -18,7 +18,7 @@ fn processor(isar0: u64, mmfr0: u64, tcr: u64) -> Processor {
 }
 
 #[test]
-fn a_root_that_keeps_entries_is_followed_by_a_wait_for_walks_by_the_one_before() {
+fn keeping_root_load_waits_for_walks_by_the_old_root() {
     let processor = processor(RANGES, WIDE, AS);
     // SAFETY: no root is loaded in a test.
     let steps = executed(|| unsafe { processor.load_root(Root(0x4000_2000), Tag(0x123), true) });
@@ -26,7 +26,7 @@ fn a_root_that_keeps_entries_is_followed_by_a_wait_for_walks_by_the_one_before()
 }
 
 #[test]
-fn entries_go_while_nothing_can_be_filled_under_their_tag() {
+fn root_load_flushes_the_tag_under_the_kernel_root() {
     let processor = processor(RANGES, WIDE, AS);
     // SAFETY: no root is loaded in a test.
     let steps = executed(|| unsafe { processor.load_root(Root(0x4000_2000), Tag(5), false) });
@@ -44,7 +44,7 @@ fn entries_go_while_nothing_can_be_filled_under_their_tag() {
 }
 
 #[test]
-fn each_local_invalidation_has_its_form_and_no_barrier_of_its_own() {
+fn each_local_invalidation_has_its_instruction_without_barrier() {
     let processor = processor(RANGES, WIDE, AS);
     let one = |what| executed(|| processor.invalidate(what));
     let page = |leaf_only| Local::Page {
@@ -76,7 +76,7 @@ fn pages(count: u32, stride: Stride, leaf_only: bool) -> Broadcast {
 }
 
 #[test]
-fn a_range_goes_by_range_operations_only_where_the_processor_has_them() {
+fn range_operations_are_used_only_if_supported() {
     let with = processor(RANGES, WIDE, AS);
     let three = executed(|| with.broadcast(pages(3, Stride::Size4K, true)).expect("never refused"));
     // Two granules by range, the odd one by itself.
@@ -99,7 +99,7 @@ fn a_range_goes_by_range_operations_only_where_the_processor_has_them() {
 }
 
 #[test]
-fn what_no_form_names_goes_with_more() {
+fn broadcast_without_exact_form_uses_a_wider_one() {
     let processor = processor(RANGES, WIDE, AS);
     let one = |what| executed(|| processor.broadcast(what).expect("never refused"));
     assert_eq!(one(Broadcast::NonGlobal), ["tlbi vmalle1is"]);
@@ -128,7 +128,7 @@ fn what_no_form_names_goes_with_more() {
 }
 
 #[test]
-fn sixteen_bits_of_asid_count_only_where_they_are_switched_on() {
+fn asid_limit_is_16_bits_only_with_tcr_as() {
     let limits = [(WIDE, AS), (WIDE, 0), (0, AS)].map(|(mmfr0, tcr)| processor(0, mmfr0, tcr).tag_limit());
     assert_eq!(limits, [1 << 16, 256, 256]);
     let mixed = processor(RANGES, WIDE, AS).common_with(processor(0, 0, 0));
@@ -136,7 +136,7 @@ fn sixteen_bits_of_asid_count_only_where_they_are_switched_on() {
 }
 
 #[test]
-fn walks_and_the_controller_are_ordered_by_dsb() {
+fn hooks_order_walks_and_sgis_with_dsb() {
     let barriers = executed(|| {
         BareMetal::publish_tables();
         BareMetal::publish_tables_before_full();
@@ -148,7 +148,7 @@ fn walks_and_the_controller_are_ordered_by_dsb() {
 }
 
 #[test]
-fn an_interrupt_goes_out_at_once_to_all_neighbours() {
+fn sgi_reaches_neighbouring_cpus_in_one_write() {
     let steps = executed(|| Controller.send([0, 1, 0x100], 4));
     assert_eq!(
         steps,
@@ -157,7 +157,7 @@ fn an_interrupt_goes_out_at_once_to_all_neighbours() {
 }
 
 #[test]
-fn interrupts_are_restored_to_what_they_were() {
+fn interrupt_state_is_saved_and_restored() {
     set("mrs {}, daif", 0x40);
     let steps = executed(|| interrupts_restore(interrupts_off()));
     assert_eq!(steps, ["msr daifset, #2", "msr daif, 0x40"]);
@@ -168,12 +168,12 @@ fn interrupts_are_restored_to_what_they_were() {
 
 #[test]
 #[should_panic = "TCR_EL1.A1 is set"]
-fn an_asid_in_the_other_root_register_is_refused() {
+fn asid_in_ttbr1_is_refused() {
     processor(RANGES, WIDE, AS | 1 << 22);
 }
 
 #[test]
-fn a_cortex_a715_is_known_to_need_a_break_where_execution_is_lost() {
+fn cortex_a715_needs_break_before_losing_execute_permission() {
     for (midr, breaks) in [(0x410F_D4D0, true), (0x410F_D030, false)] {
         set("mrs {}, midr_el1", midr);
         assert_eq!(processor(RANGES, WIDE, AS).must_break_to_lose_execution(), breaks);

@@ -26,7 +26,7 @@ fn load(processor: Processor, tag: u16, keep: bool) -> Vec<String> {
 }
 
 #[test]
-fn the_width_is_probed_in_the_mode_that_is_loaded_and_everything_goes() {
+fn asid_probe_keeps_the_loaded_mode_and_fences_everything() {
     let loaded = SV39 | 0x80300;
     set("csrr {}, satp", loaded);
     let steps = executed(|| assert_eq!(Processor::discover(KERNEL).tag_limit(), 1));
@@ -39,7 +39,7 @@ fn the_width_is_probed_in_the_mode_that_is_loaded_and_everything_goes() {
 }
 
 #[test]
-fn fewer_bits_than_there_are_can_be_used_and_too_few_are_none() {
+fn asid_bits_can_be_reduced_and_too_few_mean_no_tags() {
     assert_eq!(processor(16, 0).with_asid_bits(8).tag_limit(), 256);
     assert_eq!(processor(7, 0).with_asid_bits(8).tag_limit(), 128);
     for bits in [0, 3] {
@@ -50,7 +50,7 @@ fn fewer_bits_than_there_are_can_be_used_and_too_few_are_none() {
 }
 
 #[test]
-fn the_asid_that_is_left_is_fenced_so_that_no_walk_by_its_root_goes_on() {
+fn root_load_fences_the_old_asid_against_walks() {
     let new = "csrw satp, 0x8000500000080400";
     assert_eq!(load(processor(16, 7), 5, true), [new, "sfence.vma zero, 0x7"]);
     assert_eq!(load(processor(16, 0), 5, true), [new], "the kernel's tables stay");
@@ -61,7 +61,7 @@ fn the_asid_that_is_left_is_fenced_so_that_no_walk_by_its_root_goes_on() {
 }
 
 #[test]
-fn entries_go_while_nothing_can_be_filled_under_their_tag() {
+fn root_load_flushes_the_tag_under_the_kernel_root() {
     let (kernel, new) = ("csrw satp, 0x8000000000080300", "csrw satp, 0x8000500000080400");
     assert_eq!(load(processor(16, 0), 5, false), [kernel, "sfence.vma zero, 0x5", new]);
     assert_eq!(load(processor(16, 5), 5, false), [kernel, "sfence.vma zero, 0x5", new]);
@@ -70,7 +70,7 @@ fn entries_go_while_nothing_can_be_filled_under_their_tag() {
 }
 
 #[test]
-fn without_asids_a_root_load_fences_everything_because_satp_flushes_nothing() {
+fn root_load_without_asids_fences_everything() {
     let (kernel, new) = ("csrw satp, 0x8000000000080300", "csrw satp, 0x8000000000080400");
     for keep in [true, false] {
         assert_eq!(
@@ -93,7 +93,7 @@ fn page(address: u64, leaf_only: bool) -> Local {
 }
 
 #[test]
-fn each_local_invalidation_has_its_form_and_freed_tables_take_the_whole_tag() {
+fn each_local_invalidation_has_its_fence_and_freed_tables_flush_the_tag() {
     let plain = processor(16, 0);
     let one = |what| executed(|| plain.invalidate(what));
     assert_eq!(one(page(0x1000, true)), ["sfence.vma 0x1000, 0x3"]);
@@ -109,7 +109,7 @@ fn each_local_invalidation_has_its_form_and_freed_tables_take_the_whole_tag() {
 }
 
 #[test]
-fn svinval_prepares_each_invalidation_and_waits_once() {
+fn svinval_orders_each_invalidation_and_syncs_once() {
     let processor = processor(16, 0).with_svinval();
     let steps = executed(|| {
         processor.invalidate(page(0x1000, true));
@@ -127,7 +127,7 @@ fn svinval_prepares_each_invalidation_and_waits_once() {
 }
 
 #[test]
-fn the_words_by_number_are_those_of_the_encoder() {
+fn numeric_instruction_words_match_the_encoder() {
     use shootdown_arch::riscv64::Fence;
     use shootdown_arch::riscv64::fence::{Register, SFENCE_INVAL_IR, SFENCE_W_INVAL};
     assert_eq!((SFENCE_W_INVAL, SFENCE_INVAL_IR), (0x1800_0073, 0x1810_0073));
@@ -137,7 +137,7 @@ fn the_words_by_number_are_those_of_the_encoder() {
 }
 
 #[test]
-fn a_remote_fence_that_is_refused_is_no_flush() {
+fn refused_remote_fence_is_reported_as_error() {
     let processor = processor(16, 0);
     let pages = |leaf_only| Broadcast::Pages {
         address: 0x1000,
@@ -185,7 +185,7 @@ fn a_remote_fence_that_is_refused_is_no_flush() {
 }
 
 #[test]
-fn interrupts_go_out_after_earlier_stores_and_are_cleared() {
+fn ipi_follows_a_fence_and_is_cleared() {
     set("error", 0);
     let sent = executed(|| Controller::Sbi.send([1, 3, 70], 0));
     assert_eq!(
@@ -204,7 +204,7 @@ fn interrupts_go_out_after_earlier_stores_and_are_cleared() {
 }
 
 #[test]
-fn devices_are_ordered_where_interrupts_are() {
+fn ipi_barriers_also_order_devices() {
     let barriers = executed(|| {
         BareMetal::full_barrier();
         BareMetal::publish_tables();
@@ -217,7 +217,7 @@ fn devices_are_ordered_where_interrupts_are() {
 }
 
 #[test]
-fn interrupts_are_restored_to_what_they_were() {
+fn interrupt_state_is_saved_and_restored() {
     set("csrrci {}, sstatus, 2", 0x8000_0000_0000_0002);
     assert_eq!(executed(|| interrupts_restore(interrupts_off())), ["csrs sstatus, 0x2"]);
     set("csrrci {}, sstatus, 2", 0x8000_0000_0000_0000);

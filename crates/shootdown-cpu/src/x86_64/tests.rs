@@ -30,7 +30,7 @@ fn page(tag: u16) -> Local {
 }
 
 #[test]
-fn a_page_goes_by_invlpg_only_under_the_tag_that_is_loaded() {
+fn invlpg_is_used_only_for_the_loaded_pcid() {
     let processor = processor(true);
     set("mov {}, cr3", ROOT.0 | 3);
     let one = |what| executed(|| processor.invalidate(what));
@@ -47,7 +47,7 @@ fn a_page_goes_by_invlpg_only_under_the_tag_that_is_loaded() {
 }
 
 #[test]
-fn without_tags_what_is_loaded_is_all_there_is() {
+fn local_flushes_without_pcid_use_cr3_and_cr4() {
     let processor = processor(false);
     set("mov {}, cr3", ROOT.0);
     set("mov {}, cr4", 1 << 7 | 1 << 5);
@@ -69,7 +69,7 @@ fn without_tags_what_is_loaded_is_all_there_is() {
 }
 
 #[test]
-fn a_root_load_keeps_entries_only_where_there_are_tags_and_it_is_asked_to() {
+fn root_load_keeps_entries_only_with_pcid_and_on_request() {
     let load = |processor: Processor, keep| {
         // SAFETY: no root is loaded in a test.
         executed(|| unsafe { processor.load_root(ROOT, Tag(5), keep) })
@@ -80,7 +80,7 @@ fn a_root_load_keeps_entries_only_where_there_are_tags_and_it_is_asked_to() {
 }
 
 #[test]
-fn what_is_used_is_switched_on_and_what_is_not_is_not() {
+fn enable_sets_only_the_features_in_use() {
     set("mov {}, cr4", 1 << 5);
     set("rdmsr", 0xD01);
     let enable = |processor: Processor| {
@@ -93,7 +93,7 @@ fn what_is_used_is_switched_on_and_what_is_not_is_not() {
 }
 
 #[test]
-fn broadcasts_need_tags_and_a_range_that_cannot_be_named_goes_with_everything() {
+fn invlpgb_needs_pcid_and_flushes_all_for_unaligned_ranges() {
     assert_eq!(processor(false).broadcast_limits(), None);
     let with = processor(true);
     assert_eq!(with.broadcast_limits().map(|limits| limits.max_pages), Some(8));
@@ -120,7 +120,7 @@ fn broadcasts_need_tags_and_a_range_that_cannot_be_named_goes_with_everything() 
 }
 
 #[test]
-fn an_x2apic_write_comes_after_both_fences() {
+fn x2apic_write_follows_mfence_and_lfence() {
     let sent = executed(|| Controller::X2Apic.send([1, 0x100], 0xF0));
     let fences = "mfence; lfence";
     let expected = [fences, "wrmsr 0x830, 0x1000040f0", fences, "wrmsr 0x830, 0x100000040f0"];
@@ -131,7 +131,7 @@ fn an_x2apic_write_comes_after_both_fences() {
 }
 
 #[test]
-fn an_xapic_is_written_in_order_with_interrupts_off() {
+fn xapic_is_written_high_word_first_with_interrupts_off() {
     let mut registers = [0_u32; 1024];
     registers[0x20 / 4] = 7 << 24;
     let controller = Controller::XApic(registers.as_mut_ptr());

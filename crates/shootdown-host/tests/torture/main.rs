@@ -12,7 +12,7 @@ use run::{run, steps};
 use shootdown::{Design, Policy};
 
 #[test]
-fn no_preset_lets_a_frame_or_a_table_be_used_after_it_was_freed() {
+fn presets_free_no_frame_or_table_in_use() {
     for &(name, design, _) in Design::PRESETS {
         if name == "none" {
             continue;
@@ -27,7 +27,7 @@ fn no_preset_lets_a_frame_or_a_table_be_used_after_it_was_freed() {
 }
 
 #[test]
-fn without_invalidation_it_is_caught_at_once() {
+fn missing_invalidation_is_caught() {
     let outcome = run(Policy::NONE, false, false, 1);
     let story = outcome.violation.expect("the control");
     assert!(story.contains("the entry was made for"), "{story}");

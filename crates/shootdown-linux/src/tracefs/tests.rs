@@ -1,14 +1,14 @@
 use super::*;
 
 #[test]
-fn lost_events_are_those_overrun_and_dropped() {
+fn lost_events_sum_overruns_and_drops() {
     let stats = "entries: 4313\noverrun: 3\ncommit overrun: 4\nbytes: 9\noldest event ts: 1.0\ndropped events: 5\n";
     assert_eq!(lost_in(stats), 12);
     assert_eq!(lost_in(""), 0);
 }
 
 #[test]
-fn only_instances_of_recorders_that_are_gone_are_removed() {
+fn only_instances_of_dead_recorders_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let instances = folder.path().join("instances");
     let ours = std::process::id();
@@ -25,7 +25,7 @@ fn only_instances_of_recorders_that_are_gone_are_removed() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_its_path() {
+fn missing_tracefs_is_named_with_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let error = Tracefs::at(&folder.path().join("no")).create(64).unwrap_err();
     assert!(error.to_string().contains("no/instances/shootdown-"), "{error}");

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cost_is_a_time() {
+    fn every_probe_returns_a_time() {
         for cost in [
             system_call_ns(),
             madvise_ns(),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_random_cycle_visits_every_line() {
+    fn random_cycle_visits_every_line() {
         let mut line = 0_usize;
         let mut seen = vec![false; 8192];
         for _ in 0..8192 {

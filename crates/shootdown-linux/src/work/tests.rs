@@ -4,7 +4,7 @@ use super::*;
 const WINDOW: Duration = Duration::from_millis(60);
 
 #[test]
-fn every_workload_counts_and_nothing_is_stale() {
+fn every_workload_counts_operations_without_stale_reads() {
     let allowed = cpus::allowed().unwrap();
     let some = &allowed[..allowed.len().min(2)];
     for workload in Workload::ALL {
@@ -20,7 +20,7 @@ fn every_workload_counts_and_nothing_is_stale() {
 }
 
 #[test]
-fn a_worker_that_cannot_be_pinned_ends_the_measurement_with_its_error() {
+fn unpinnable_worker_fails_the_measurement() {
     // No machine has so many CPUs that this process may use.
     for workload in [Workload::TlbFlush2, Workload::MprotectAll] {
         assert!(measure(workload, &[1023], WINDOW, &AtomicBool::new(false)).is_err());
@@ -28,7 +28,7 @@ fn a_worker_that_cannot_be_pinned_ends_the_measurement_with_its_error() {
 }
 
 #[test]
-fn ctrl_c_ends_it_without_a_result() {
+fn ctrl_c_ends_the_measurement_without_a_result() {
     let allowed = cpus::allowed().unwrap();
     let measured = measure(Workload::MadviseSpin, &allowed[..1], WINDOW, &AtomicBool::new(true));
     assert_eq!(measured.unwrap(), None);

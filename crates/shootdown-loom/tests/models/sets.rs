@@ -31,7 +31,7 @@ fn joins_again<const WEAK: u8>() {
 }
 
 #[test]
-fn to_join_again_is_a_full_barrier_too() {
+fn rejoining_the_set_is_a_full_barrier() {
     let hook = take_hook();
     set_hook(Box::new(|_| {}));
     let sound = catch_unwind(|| loom::model(joins_again::<NOTHING>));

@@ -139,7 +139,7 @@ fn gets_a_tag<const WEAK: u8>(world: &'static World<WEAK>) {
 }
 
 #[test]
-fn a_new_tag_against_an_unmap() {
+fn new_tag_against_unmap() {
     let model = Model {
         preemptions: 3,
         ..ROLL_OVER
@@ -167,7 +167,7 @@ fn returns_at_a_roll_over<const WEAK: u8>(world: &'static World<WEAK>) {
 }
 
 #[test]
-fn a_roll_over_against_a_switch_that_takes_no_lock() {
+fn roll_over_against_lockless_switch() {
     let model = Model {
         preemptions: 3,
         ..ROLL_OVER

@@ -438,7 +438,7 @@ fn a_range_covers_its_pages_and_not_the_next() {
 }
 
 #[test]
-fn a_tag_is_never_truncated() {
+fn tag_that_exceeds_the_width_is_refused_not_truncated() {
     for (bits, largest) in [(8, 0xFF_u16), (16, 0xFFFF)] {
         let mut b = Bed::new(HwConfig {
             tag_bits: bits,

@@ -57,7 +57,7 @@ fn flush(task: &str, cpu: u32, us: u32, pages: i32, reason: u32) -> String {
 }
 
 #[test]
-fn what_the_kernel_did_is_withheld_and_counted() {
+fn kernel_requests_are_counted_and_omitted_from_the_program() {
     let text = [
         flush("a-7 ( 7)", 0, 10, 4, 4),
         line(
@@ -94,7 +94,7 @@ fn what_the_kernel_did_is_withheld_and_counted() {
 
 /// A CPU whose first line names its task has run it since the recording began.
 #[test]
-fn a_cpu_runs_what_its_first_line_names_from_the_beginning() {
+fn first_task_of_a_cpu_runs_from_the_beginning() {
     let queued = |us, cpu, target| {
         let event = format!("csd_queue_cpu: cpu={target} callsite=x func=flush_tlb_func csd=1");
         line("a-7 ( 7)", cpu, us, &event)
@@ -127,7 +127,7 @@ fn a_cpu_runs_what_its_first_line_names_from_the_beginning() {
 }
 
 #[test]
-fn a_request_that_was_answered_without_a_note_does_not_wait_for_the_next_answer() {
+fn request_without_recorded_answer_does_not_match_a_later_one() {
     let queued = |us| {
         line(
             "a-7 ( 7)",
@@ -150,7 +150,7 @@ fn a_request_that_was_answered_without_a_note_does_not_wait_for_the_next_answer(
 }
 
 #[test]
-fn a_switch_out_of_idle_that_is_missing_stands_after_the_interrupt_that_caused_it() {
+fn missing_switch_from_idle_is_inferred_after_its_interrupt() {
     let text = [
         // CPU 0 shows that it takes 4 us from the interrupt to the switch.
         switch("a-7 ( 7)", 0, 10, 7, "S", 0),
@@ -170,7 +170,7 @@ fn a_switch_out_of_idle_that_is_missing_stands_after_the_interrupt_that_caused_i
 }
 
 #[test]
-fn a_vforked_child_is_in_its_parents_space_until_it_asks_for_a_flush() {
+fn vforked_child_shares_its_parents_space_until_it_flushes() {
     let text = [
         flush("cc-7 ( 7)", 0, 10, 1, 3),
         switch("cc-7 ( 7)", 0, 20, 7, "D", 9),
@@ -199,7 +199,7 @@ fn a_vforked_child_is_in_its_parents_space_until_it_asks_for_a_flush() {
 }
 
 #[test]
-fn kernel_threads_run_lazily_and_calls_tell_whether_tables_go() {
+fn kernel_threads_are_lazy_and_call_size_decides_table_frees() {
     let call = |us, length: &str| {
         let event = format!("sys_madvise(start: 0x7f0000200000, len_in: {length}, behavior: 4)");
         line("a-7 ( 7)", 0, us, &event)
@@ -226,7 +226,7 @@ fn kernel_threads_run_lazily_and_calls_tell_whether_tables_go() {
 }
 
 #[test]
-fn memory_is_bounded_by_the_window() {
+fn resolver_memory_is_bounded_by_the_window() {
     let mut program = Program::default();
     let mut most = 0;
     let text: String = (0..200_000).map(|k| flush("a-7 ( 7)", k % 2, k * 4, 1, 3)).collect();
@@ -241,7 +241,7 @@ fn memory_is_bounded_by_the_window() {
 }
 
 #[test]
-fn a_kernel_threads_request_is_for_the_spaces_of_the_cpus_that_it_goes_to() {
+fn request_of_a_kernel_thread_is_for_the_spaces_of_its_targets() {
     let queued = |us, target| {
         let event = format!("csd_queue_cpu: cpu={target} callsite=x func=flush_tlb_func csd=1");
         line("kswapd0-50 ( 50)", 0, us, &event)

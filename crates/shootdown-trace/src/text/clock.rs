@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_were_merged_late_are_out_of_order_and_the_clock_goes_on() {
+    fn late_lines_are_out_of_order_and_the_clock_continues() {
         let found = ordered(&[5 * S, 5 * S - 3, 5 * S - 2, 5 * S]);
         assert_eq!(
             found,
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_starts_anew_goes_on_from_there() {
+    fn restarted_clock_continues_from_the_last_time() {
         let found = ordered(&[785 * S, 10 * S, 10 * S + 7, 11 * S, 3 * S, 3 * S + 1]);
         let expected = [
             When::At(785 * S),

@@ -86,7 +86,7 @@ fn a_switch_is_read_in_every_form() {
 }
 
 #[test]
-fn functions_have_names_addresses_or_nothing() {
+fn function_field_is_a_name_an_address_or_absent() {
     for (name, function) in [
         ("func=flush_tlb_func", Function::Shootdown),
         ("func=flush_tlb_func+0x0/0x30 (-212)", Function::Shootdown),
@@ -103,7 +103,7 @@ fn functions_have_names_addresses_or_nothing() {
 }
 
 #[test]
-fn a_line_without_a_task_is_of_the_task_that_its_cpu_runs() {
+fn line_without_a_task_gets_the_task_of_its_cpu() {
     let text = "[001] 1.000001: tlb:tlb_flush: pages:1 reason:x (3)\n\
         [001] 1.000002: sched:sched_switch: \
         prev_comm=a prev_pid=7 prev_prio=1 prev_state=S ==> next_comm=b next_pid=9 next_prio=1\n\
@@ -130,7 +130,7 @@ fn a_page_of_systrace_and_stacks_are_read_without_damage() {
 }
 
 #[test]
-fn leading_lines_are_no_limit_and_long_ones_cost_no_memory() {
+fn many_leading_lines_and_long_lines_are_accepted() {
     let mut text = "Dear all,\n".repeat(5000);
     text.push_str(&"x".repeat(1 << 20));
     text.push_str("\na-7 [000] 1.000001: tlb_flush: pages:1 reason:x (3)\n");
@@ -138,7 +138,7 @@ fn leading_lines_are_no_limit_and_long_ones_cost_no_memory() {
 }
 
 #[test]
-fn losses_of_every_tool_are_counted() {
+fn loss_messages_of_every_tool_are_counted() {
     for (line, lost, times) in [
         ("CPU:1 [LOST 35 EVENTS]", 35, 1),
         ("CPU:1 [LOST EVENTS]", 0, 1),
@@ -157,7 +157,7 @@ fn losses_of_every_tool_are_counted() {
 }
 
 #[test]
-fn what_is_no_trace_text_is_named_with_the_command_that_makes_it_one() {
+fn other_formats_are_named_with_the_conversion_command() {
     let utf16: Vec<u8> = "a-7 [000]".encode_utf16().flat_map(u16::to_le_bytes).collect();
     let flush = "pages:1 reason:x (3)";
     let lines = |line: &str| format!("{line}\n{line}\n").into_bytes();
@@ -190,7 +190,7 @@ fn what_is_no_trace_text_is_named_with_the_command_that_makes_it_one() {
 }
 
 #[test]
-fn a_text_without_a_usable_event_lists_what_it_has_and_what_is_needed() {
+fn text_without_usable_events_lists_found_and_needed_events() {
     let text = "a-7 [001] 1.000001: irq_handler_entry: irq=1\na-7 [001] 1.000002: irq_handler_entry: irq=1\n\
         a-7 [001] 1.000003: flush_tlb_mm_range <-unmap\n";
     let Err(Error::NothingUsable(found)) = read(text.as_bytes(), |_| Ok(())) else {

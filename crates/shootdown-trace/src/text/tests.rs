@@ -29,7 +29,7 @@ fn only(text: &str, check: impl Fn(&crate::Event<'_>)) {
 }
 
 #[test]
-fn the_same_flush_is_read_from_all_three_tools() {
+fn flush_reads_the_same_from_all_three_tools() {
     for text in [
         "     cc1 -x-27692   (  27680) [001] dN.6.  5862.018656: tlb_flush: pages:-1 reason:remote shootdown (1)\n",
         "     cc1 -x-27692   [001]  5862.018656: tlb_flush:            pages:-1 reason:flush on remote (1)\n",
@@ -53,7 +53,7 @@ fn the_same_flush_is_read_from_all_three_tools() {
 }
 
 #[test]
-fn names_with_brackets_arrows_and_dashes_do_not_mislead() {
+fn task_names_may_contain_separators() {
     let text = "  a [1] b-c-7   (      5) [000] d..2. 1.000001: sched_switch: prev_comm=a \
         prev_pid=9 x prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=b next_pid=3 next_pid=8 next_prio=120\n";
     only(text, |event| {
@@ -83,7 +83,7 @@ fn names_with_brackets_arrows_and_dashes_do_not_mislead() {
 }
 
 #[test]
-fn queued_requests_tell_shootdowns_from_other_calls() {
+fn queued_shootdowns_and_other_calls_are_distinguished() {
     let shootdown = "r-1 ( 1) [000] ...2. 1.1: csd_queue_cpu: cpu=1 callsite=x+0x20/0x60 func=flush_tlb_func csd=00\n";
     only(shootdown, |e| {
         assert_eq!(
@@ -132,7 +132,7 @@ fn system_calls_carry_address_and_length() {
 }
 
 #[test]
-fn damage_is_counted_by_kind_with_its_first_line_and_skipped() {
+fn damaged_lines_are_counted_by_kind_and_skipped() {
     let good = "r-1 ( 1) [000] d..2. 2.000000: tlb_flush: pages:1 reason:x (3)\n";
     let text = format!(
         "# cmd: make\n{good}garbage\nr-1 ( 1) [000] d..2. 2.1: tlb_flush: pages:one reason:x (3)\n\
@@ -164,7 +164,7 @@ fn headers_and_lost_events_are_kept() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn file_that_is_no_recording_is_refused() {
     for text in ["", "hello\nworld\n", "# only: a header\n"] {
         assert!(
             matches!(read(text.as_bytes(), |_| Ok(())), Err(Error::NotARecording(_))),
@@ -176,7 +176,7 @@ fn what_is_no_recording_is_refused() {
 proptest! {
     /// Reading any file ends in a count or a refusal, and every line is accounted for.
     #[test]
-    fn any_text_is_read_without_a_panic(
+    fn reader_does_not_panic_on_any_text(
         lines in proptest::collection::vec("[ -~\\t\u{e9}]{0,80}", 0..30),
         good in 0_usize..3,
     ) {
@@ -190,7 +190,7 @@ proptest! {
 
     /// A line cut anywhere is never taken for another event than it is.
     #[test]
-    fn a_cut_line_is_damaged_or_the_same_event(cut in 0_usize..200) {
+    fn truncated_line_is_damaged_or_the_same_event(cut in 0_usize..200) {
         let line = "     cc1-27692   (  27680) [001] dN.6.  \
             5862.018656: tlb_flush: pages:-1 reason:remote shootdown (1)";
         let good = "a-1 ( 1) [000] d..2. 2.0: tlb_flush: pages:1 reason:x (3)\n";

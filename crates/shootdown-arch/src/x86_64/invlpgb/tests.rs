@@ -49,7 +49,7 @@ fn every_form_has_its_literal_operands() {
 }
 
 #[test]
-fn one_page_is_no_extra_page() {
+fn page_count_is_encoded_minus_one() {
     // Regression 26: passing the count instead of count - 1 flushes one page too many.
     let one = EIGHT.pages(0x1000, 1, Stride::Size4K, WIDTH).expect("fits");
     assert_eq!(registers(Invlpgb::kernel_pages(one)).1, 0);
@@ -58,7 +58,7 @@ fn one_page_is_no_extra_page() {
 }
 
 #[test]
-fn the_limit_neither_wraps_nor_is_ever_zero() {
+fn invlpgb_limit_does_not_wrap_and_is_at_least_1() {
     assert_eq!(InvlpgbLimits::from_cpuid(7).max_pages().get(), 8);
     assert_eq!(InvlpgbLimits::from_cpuid(0).max_pages().get(), 1);
     assert_eq!(InvlpgbLimits::from_cpuid(0xFFFF).max_pages().get(), 65_536);
@@ -75,7 +75,7 @@ fn the_limit_neither_wraps_nor_is_ever_zero() {
 }
 
 #[test]
-fn an_early_flush_without_limits_ends() {
+fn flush_before_cpuid_is_read_terminates() {
     // Regression 4: a limit of 0 looped forever.
     let chunks = InvlpgbLimits::UNREAD
         .split(0xFFFF_8000_0000_0000, 5, Stride::Size4K, WIDTH)
@@ -87,7 +87,7 @@ fn an_early_flush_without_limits_ends() {
 }
 
 #[test]
-fn impossible_ranges_are_refused() {
+fn invalid_invlpgb_ranges_are_refused() {
     let refused = |start, count, stride| EIGHT.pages(start, count, stride, WIDTH).expect_err("refused");
     assert_eq!(refused(0x1000, 0, Stride::Size4K), RangeError::Empty);
     assert_eq!(
@@ -119,7 +119,7 @@ fn impossible_ranges_are_refused() {
 }
 
 #[test]
-fn the_last_page_of_the_address_space_is_reached_without_wrapping() {
+fn chunks_reach_the_last_page_without_wrapping() {
     let chunks = EIGHT
         .split(0xFFFF_FFFF_FFFF_7000, 9, Stride::Size4K, WIDTH)
         .expect("valid");
@@ -131,7 +131,7 @@ fn the_last_page_of_the_address_space_is_reached_without_wrapping() {
 }
 
 #[test]
-fn operands_no_kernel_should_issue_are_refused() {
+fn decoder_refuses_guest_and_reserved_operands() {
     let refused = |rax, ecx, edx| Invlpgb::decode(Operands { rax, ecx, edx }, EIGHT, WIDTH).expect_err("refused");
     assert_eq!(refused(0x1003, 0, 0x0001_0000), DecodeError::EveryGuest);
     assert_eq!(refused(0x1007, 0, 0x0001_0002), DecodeError::GuestAsid(2));
@@ -150,7 +150,7 @@ fn operands_no_kernel_should_issue_are_refused() {
 }
 
 #[test]
-fn ignored_fields_do_not_narrow_a_flush() {
+fn decoder_ignores_fields_that_the_processor_ignores() {
     let decode = |rax, ecx, edx| Invlpgb::decode(Operands { rax, ecx, edx }, EIGHT, WIDTH).expect("valid");
     assert_eq!(decode(0xC, 0xFFFF, 0x0FFF_0000), Invlpgb::all());
     assert_eq!(
@@ -205,19 +205,19 @@ fn any_operation() -> impl Strategy<Value = (Invlpgb, InvlpgbLimits)> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded((operation, limits) in any_operation()) {
+    fn decoding_inverts_encoding((operation, limits) in any_operation()) {
         let operands = operation.encode();
         prop_assert!(operands.rax & ASID_VALID != 0 && operands.edx & 0xFFFF == 0, "never reaches guests");
         prop_assert_eq!(Invlpgb::decode(operands, limits, WIDTH), Ok(operation));
     }
 
     #[test]
-    fn no_operands_make_the_decoder_panic(rax: u64, ecx: u32, edx: u32, extra in 0u32..=0xFFFF) {
+    fn decoder_does_not_panic_on_any_operands(rax: u64, ecx: u32, edx: u32, extra in 0u32..=0xFFFF) {
         let _ = Invlpgb::decode(Operands { rax, ecx, edx }, InvlpgbLimits::from_cpuid(extra), WIDTH);
     }
 
     #[test]
-    fn decoding_neither_moves_nor_shrinks_a_range(
+    fn decoding_keeps_start_and_size_of_a_range(
         page in 0u64..1 << 34,
         more in 0u32..16,
         flags in 0u64..64,
