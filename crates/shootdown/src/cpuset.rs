@@ -353,7 +353,7 @@ mod tests {
     type Set = CpuSet<Interleaved, 9>;
 
     #[test]
-    fn of_two_that_come_or_go_at_once_none_is_lost() {
+    fn simultaneous_joins_and_leaves_are_both_kept() {
         // Two members of one word join and leave. A third, whose count is in the same word, stays.
         let (one, other, stays) = (65, 66, 130);
         let changes = |set: &Set, cpu, joins| if joins { set.join(cpu) } else { set.leave(cpu) };
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_settled_when_no_cpu_is_joining_or_leaving() {
+    fn set_is_settled_only_if_no_cpu_joins_or_leaves() {
         const CPUS: usize = 64 * 9;
         for cpu in [5, 130, 64 * 8 + 7] {
             for joins in [true, false] {

@@ -282,7 +282,7 @@ mod tests {
     use std::boxed::Box;
 
     #[test]
-    fn spaces_that_are_made_at_once_have_numbers_of_their_own() {
+    fn simultaneously_created_spaces_have_distinct_ids() {
         let (engine, _) = three(DESIGN);
         for moment in 0..4 {
             let theirs: &'static Cell<u64> = Box::leak(Box::default());

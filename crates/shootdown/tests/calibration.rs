@@ -148,7 +148,7 @@ fn with_engine(kernel: &Timed, body: impl FnOnce(&Engine<&Timed, 1>)) {
 }
 
 #[test]
-fn a_good_clock_measures_what_operations_take() {
+fn calibration_measures_with_a_fine_clock() {
     let kernel = Timed::new(Clock::Good);
     with_engine(&kernel, |engine| {
         kernel.adrift.set(false);
@@ -162,7 +162,7 @@ fn a_good_clock_measures_what_operations_take() {
 
 /// The task chose CPU 1 as a target and has since migrated there: a round trip without a target is not a sample.
 #[test]
-fn a_task_that_migrates_to_its_only_target_does_not_measure_an_interrupt() {
+fn calibration_takes_no_ipi_sample_after_migration_to_the_target() {
     let kernel = Timed::new(Clock::Good);
     with_engine(&kernel, |engine| {
         kernel.cpu.set(1);
@@ -177,7 +177,7 @@ fn a_task_that_migrates_to_its_only_target_does_not_measure_an_interrupt() {
 }
 
 #[test]
-fn two_flukes_of_eight_do_not_count() {
+fn calibration_ignores_two_outliers_of_eight() {
     for (flukes, measured) in [(2, 600), (3, 1)] {
         let kernel = Timed::new(Clock::Good);
         kernel.flukes.set(flukes);
@@ -186,7 +186,7 @@ fn two_flukes_of_eight_do_not_count() {
 }
 
 #[test]
-fn a_broadcast_that_costs_more_than_interrupts_is_not_chosen() {
+fn costly_broadcast_is_not_chosen() {
     let kernel = Timed::new(Clock::Good);
     kernel.broadcast_ns.set(100_000);
     with_engine(&kernel, |engine| {
@@ -195,7 +195,7 @@ fn a_broadcast_that_costs_more_than_interrupts_is_not_chosen() {
 }
 
 #[test]
-fn a_clock_that_does_not_tell_leaves_the_priors() {
+fn useless_clock_leaves_the_priors() {
     for clock in [Clock::Coarse, Clock::Constant, Clock::Backwards] {
         let kernel = Timed::new(clock);
         with_engine(&kernel, |engine| {
@@ -215,7 +215,7 @@ fn a_clock_that_does_not_tell_leaves_the_priors() {
 }
 
 #[test]
-fn a_request_without_targets_changes_no_estimate() {
+fn request_without_targets_is_no_sample() {
     let kernel = Timed::new(Clock::Good);
     with_engine(&kernel, |engine| {
         let space = engine.space(Root(1));
@@ -230,7 +230,7 @@ fn a_request_without_targets_changes_no_estimate() {
 }
 
 #[test]
-fn requests_are_measured_by_a_clock_that_could_tell_anything_at_start_and_by_no_other() {
+fn requests_are_sampled_only_with_a_clock_proven_at_calibration() {
     for (page, tag, broadcast) in [(50, 0, 0), (0, 120, 0), (0, 0, 600), (0, 0, 0)] {
         let kernel = Timed::new(Clock::Good);
         kernel.local_ns.set((page, tag));

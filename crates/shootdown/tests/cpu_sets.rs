@@ -73,7 +73,7 @@ proptest! {
 }
 
 #[test]
-fn a_union_has_the_members_of_both_beyond_the_first_64_too() {
+fn union_covers_every_word() {
     let of = |cpus: &[usize]| {
         let mut mask = CpuMask::<3>::EMPTY;
         cpus.iter().for_each(|&cpu| mask.insert(cpu));
@@ -86,7 +86,7 @@ fn a_union_has_the_members_of_both_beyond_the_first_64_too() {
 
 /// The counts of the summary have eight bits: counting twice, or not subtracting, overflows into the neighbours.
 #[test]
-fn the_summary_counts_each_member_once_however_often_it_comes_and_goes() {
+fn summary_counts_each_member_once() {
     let set = CpuSet::<Native, 128>::new();
     let members = || {
         let mut members = Vec::new();
@@ -111,7 +111,7 @@ fn the_summary_counts_each_member_once_however_often_it_comes_and_goes() {
 /// The summary of a large set must not lose a word while one CPU of the word leaves and another stays. The reader
 /// checks continuously for the one that stays.
 #[test]
-fn a_member_is_never_missed_while_its_neighbours_come_and_go() {
+fn member_is_seen_while_neighbours_join_and_leave() {
     let set = CpuSet::<Native, 128>::new();
     let stop = AtomicBool::new(false);
     set.join(4000);

@@ -77,7 +77,7 @@ fn page() -> Range {
 }
 
 #[test]
-fn frames_wait_until_every_cpu_that_runs_the_space_has_ticked_and_no_cpu_is_interrupted() {
+fn deferred_frames_wait_for_a_tick_on_every_cpu_without_ipis() {
     with_two_of_three_running(|kernel, engine, space| {
         let mut waiting = deferred(engine.flush_later(space, page(), 1));
         assert_eq!(kernel.invalidations.get(), 1, "this CPU is flushed at once");
@@ -100,7 +100,7 @@ fn frames_wait_until_every_cpu_that_runs_the_space_has_ticked_and_no_cpu_is_inte
 }
 
 #[test]
-fn a_cpu_that_goes_idle_or_off_is_not_waited_for() {
+fn deferral_does_not_wait_for_lazy_or_offline_cpus() {
     for goes_off in [false, true] {
         with_two_of_three_running(|kernel, engine, space| {
             let waiting = deferred(engine.flush_later(space, page(), 1));
@@ -120,7 +120,7 @@ fn a_cpu_that_goes_idle_or_off_is_not_waited_for() {
 }
 
 #[test]
-fn what_a_cpu_may_keep_waiting_is_bounded_and_comes_back() {
+fn deferral_limit_is_enforced_and_restored() {
     with_two_of_three_running(|kernel, engine, space| {
         let waiting = deferred(engine.flush_later(space, page(), 8));
         // No other CPU runs it, so the synchronous flush completes at once.
@@ -150,7 +150,7 @@ fn flushed_alone(kernel: &ByHand, engine: &OnHost<'_>, space: &Space<Native, 1>)
 }
 
 #[test]
-fn user_memory_is_out_of_bounds_for_an_nmi_until_a_deferred_unmap_is_caught_up_with() {
+fn nmi_user_access_is_refused_until_the_deferred_flush() {
     with_two_of_three_running(|kernel, engine, space| {
         kernel.cpu.set(1);
         assert!(engine.user_access_ok(space));
@@ -174,7 +174,7 @@ fn user_memory_is_out_of_bounds_for_an_nmi_until_a_deferred_unmap_is_caught_up_w
 }
 
 #[test]
-fn the_proof_of_another_space_or_of_several_releases_nothing() {
+fn foreign_and_batch_proofs_release_no_deferred_frames() {
     with_two_of_three_running(|kernel, engine, space| {
         let other = engine.space(Root(9));
         let mut waiting = deferred(engine.flush_later(space, page(), 1));

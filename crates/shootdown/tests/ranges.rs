@@ -9,7 +9,7 @@ fn strides() -> impl Strategy<Value = Stride> {
 
 proptest! {
     #[test]
-    fn every_byte_asked_for_is_covered(start in any::<u64>(), length in 0_u64..1 << 40, stride in strides()) {
+    fn range_covers_every_requested_byte(start in any::<u64>(), length in 0_u64..1 << 40, stride in strides()) {
         let end = start.saturating_add(length);
         let range = Range::pages(start, end, stride);
         prop_assert!(range.start() <= start && range.end() >= end);
@@ -21,7 +21,7 @@ proptest! {
     }
 
     #[test]
-    fn chunks_cover_exactly_the_strides_of_the_range(
+    fn chunks_cover_exactly_the_strides(
         start in 0_u64..1 << 47, pages in 1_u64..5000, stride in strides(), most in 0_u32..600
     ) {
         let range = Range::pages(start, start + pages * stride.bytes(), stride);
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn addresses_are_the_first_bytes_of_the_strides(start in 0_u64..1 << 47, pages in 1_u64..200, stride in strides()) {
+    fn addresses_are_the_starts_of_the_strides(start in 0_u64..1 << 47, pages in 1_u64..200, stride in strides()) {
         let range = Range::pages(start, start + pages * stride.bytes(), stride);
         let addresses: Vec<_> = range.addresses().collect();
         prop_assert_eq!(addresses.len() as u64, range.strides());
@@ -49,7 +49,7 @@ proptest! {
 
     /// C3 with TCE: an invalidation purges only the paging-structure-cache entries for its own address.
     #[test]
-    fn with_tables_an_address_is_named_under_every_table_the_range_meets(
+    fn range_with_tables_names_an_address_under_every_table(
         start in 0_u64..1 << 47, length in 1_u64..1 << 33, stride in strides(), most in 1_u32..16
     ) {
         let length = if stride == Stride::Size4K { length >> 7 } else { length };
@@ -75,19 +75,19 @@ proptest! {
 }
 
 #[test]
-fn the_whole_space_is_never_walked() {
+fn whole_space_is_never_flushed_by_page() {
     assert!(!Range::WHOLE.is_walkable(u32::MAX));
     assert!(Range::WHOLE.tables());
 }
 
 #[test]
-fn the_ceiling_is_inclusive() {
+fn flush_ceiling_is_inclusive() {
     let range = Range::pages(0, 33 * 4096, Stride::Size4K);
     assert!(range.is_walkable(33) && !range.is_walkable(32));
 }
 
 #[test]
-fn an_empty_range_covers_the_page_at_its_start() {
+fn empty_range_covers_the_page_at_its_start() {
     for stride in [Stride::Size4K, Stride::Size2M, Stride::Size1G] {
         for start in [stride.bytes(), 5 * stride.bytes()] {
             assert_eq!(
@@ -100,7 +100,7 @@ fn an_empty_range_covers_the_page_at_its_start() {
 }
 
 #[test]
-fn a_range_at_the_very_end_of_the_address_space_ends_there() {
+fn range_at_the_end_of_the_address_space_does_not_wrap() {
     for stride in [Stride::Size4K, Stride::Size2M, Stride::Size1G] {
         let last = u64::MAX - stride.bytes() + 1;
         for range in [
@@ -117,7 +117,7 @@ fn a_range_at_the_very_end_of_the_address_space_ends_there() {
 
 /// C6: where one end of a range is in doubt, everything is flushed.
 #[test]
-fn a_range_that_wraps_or_is_inverted_is_not_one_page() {
+fn wrapping_or_inverted_range_flushes_everything() {
     let top = u64::MAX - (4 << 20) + 1;
     let wrapped = Range::pages(top, top.wrapping_add(4 << 20), Stride::Size4K);
     assert_eq!((wrapped.start(), wrapped.end()), (top, u64::MAX));

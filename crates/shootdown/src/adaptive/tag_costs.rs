@@ -183,7 +183,7 @@ mod tests {
         /// A target costs what an interrupt costs. A CPU that catches up by itself costs hardly anything at a large
         /// lag.
         #[test]
-        fn without_a_tag_the_cost_is_of_targets_and_of_catching_up(
+        fn cost_without_a_tag_is_interrupts_and_catch_up(
             truth in costs(),
             others in 1_u64..500,
             asked in 0_u64..500,
@@ -202,7 +202,7 @@ mod tests {
 
         /// Shares and lags converge to the samples, and stay in bounds.
         #[test]
-        fn shares_and_distances_follow(
+        fn shares_and_lags_converge(
             asked in 0_u64..70,
             others in 1_u64..70,
             missed in 1_u64..200,
@@ -228,7 +228,7 @@ mod tests {
         /// The cost with a tag: the first samples have equal weight, no later one moves it by more than a 32nd, it
         /// decays to nothing, and is then learned anew.
         #[test]
-        fn the_cost_with_a_tag_follows_its_samples(
+        fn cost_with_a_tag_converges_to_its_samples(
             first in proptest::collection::vec(1_u64..1_000_000, 1..=32),
             steady in 1_u64..1_000_000,
         ) {
@@ -245,7 +245,7 @@ mod tests {
 
         /// The first samples have equal weight.
         #[test]
-        fn of_few_samples_a_share_is_the_mean(asked in proptest::collection::vec(0_u64..=64, 1..=8)) {
+        fn share_of_few_samples_is_their_mean(asked in proptest::collection::vec(0_u64..=64, 1..=8)) {
             let share = asked.iter().fold(Share::UNKNOWN, |share, &asked| share.after(asked, 64));
             prop_assert_eq!(share.others, 64 * Share::CPU);
             let mean = asked.iter().sum::<u64>() * (Share::WHOLE / 64) / asked.len() as u64;

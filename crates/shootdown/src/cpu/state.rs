@@ -290,7 +290,7 @@ mod tests {
     use crate::facade::Native;
 
     #[test]
-    fn the_constant_is_the_same_as_the_function() {
+    fn offline_constant_equals_new() {
         let words = |cpu: PerCpu<Native>| {
             let PerCpu {
                 state,

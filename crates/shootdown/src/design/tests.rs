@@ -9,7 +9,7 @@ const SPLIT: Machine = Machine {
 };
 
 #[test]
-fn a_machine_has_as_many_tags_as_its_bits_say() {
+fn tag_bits_determine_the_tag_limit() {
     assert_eq!(Machine::with_tag_bits(12), Machine::PCID);
     assert_eq!(Machine::with_tag_bits(0), Machine::NO_TAGS);
     assert_eq!(Machine::with_tag_bits(16).tag_limit, 65_536);
@@ -19,19 +19,19 @@ fn a_machine_has_as_many_tags_as_its_bits_say() {
 }
 
 #[test]
-fn a_limit_takes_tags_away_and_adds_none() {
+fn tag_limit_can_only_be_lowered() {
     let limits = [100, 4096, 5000].map(|tags| Machine::PCID.limited_to(tags).tag_limit);
     assert_eq!(limits, [100, 4096, 4096]);
 }
 
 #[test]
-fn split_tags_end_where_the_other_half_begins() {
+fn split_tags_end_at_the_user_half() {
     let ends = [SPLIT, SPLIT.limited_to(100), Machine::PCID].map(|machine| machine.end_of_tags());
     assert_eq!(ends, [u32::from(USER_HALF), 100, 4096]);
 }
 
 #[test]
-fn a_space_has_a_tag_for_all_cpus_only_where_the_machine_has_tags() {
+fn system_wide_tags_need_a_machine_with_tags() {
     for (policy, on_pcid) in [
         (Policy::IPI, Tags::PerCpu),
         (Policy::BROADCAST, Policy::BROADCAST.tags),
@@ -45,7 +45,7 @@ fn a_space_has_a_tag_for_all_cpus_only_where_the_machine_has_tags() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_what_is_not_used_is_not_asked_for() {
+fn unfit_settings_are_refused_and_unused_ones_ignored() {
     let is_refused = |design: Design| design.fits(4).is_err();
     let too_many = Machine {
         tag_limit: (1 << 16) + 1,
@@ -69,7 +69,7 @@ fn what_does_not_fit_is_refused_and_what_is_not_used_is_not_asked_for() {
 }
 
 #[test]
-fn the_last_value_that_fits_and_the_first_that_does_not_are_told_apart() {
+fn design_bounds_are_exact() {
     let slots = |slots: u8| Policy { slots, ..Policy::IPI }.on(Machine::PCID).fits(4);
     assert!(slots(0).is_err() && slots(1).is_ok() && slots(16).is_ok() && slots(17).is_err());
     // Tags from 1: one for each slot.
@@ -94,7 +94,7 @@ fn the_last_value_that_fits_and_the_first_that_does_not_are_told_apart() {
 }
 
 #[test]
-fn cpus_may_share_entries_only_where_no_tag_is_a_slot_of_one_cpu() {
+fn cpus_share_tlb_entries_only_without_per_cpu_tags() {
     let alike = |policy: Policy| policy.tags.are_alike_on_all_cpus();
     assert!(alike(Policy::ARM_BROADCAST) && alike(Policy::ARM_IPI));
     assert!(!alike(Policy::IPI) && !alike(Policy::ADAPTIVE) && !alike(Policy::BROADCAST));

@@ -262,7 +262,7 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn a_switch_is_over_before_the_loaded_space_is_reported_as_flushed() {
+    fn loaded_space_is_reported_flushed_only_after_the_switch() {
         let mut reported = 0;
         for moment in 0..60 {
             let (engine, _) = three(Policy {

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overwritten_or_being_written_is_unknown() {
+    fn overwritten_and_incomplete_log_entries_read_as_none() {
         let log = FlushLog::<Native>::new();
         log.append(5, &Range::page(0x1000));
         assert_eq!(log.read(5), Some(Range::page(0x1000)));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_requesters_a_ring_apart_one_writes() {
+    fn one_of_two_requesters_a_ring_apart_writes_the_entry() {
         let log = leaked();
         // Between the check and the claim another requester has claimed the entry, and has not written it yet.
         interleave::after(1, || log.entry(5).key.store(LATER | BUSY, Ordering::Relaxed));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_being_replaced_is_not_read() {
+    fn log_entry_being_replaced_is_not_read() {
         for operations in 0..3 {
             let log = leaked();
             log.append(5, &Range::page(0x1000));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_written_entry_is_not_read() {
+    fn half_written_log_entry_is_not_read() {
         for operations in 1..4 {
             let log = leaked();
             interleave::after(operations, move || {
@@ -167,7 +167,7 @@ mod tests {
     /// Two CPUs write the same entry, in every interleaving of operations: no range is found under another's
     /// generation.
     #[test]
-    fn no_range_stands_under_the_generation_of_another() {
+    fn log_never_pairs_a_range_with_another_generation() {
         let ranges = [(5, Range::page(0x1000)), (LATER, Range::page(0x2000))];
         for turns in (0..1024).map(|turns: u32| [0, 2, 4, 6, 8].map(|shift| turns >> shift & 3)) {
             let log = leaked();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tag_of_the_range_is_given_out_once() {
+    fn pool_allocates_every_tag_once() {
         let pool = pool();
         assert_eq!(take_all(pool), (FIRST..END).collect::<Vec<_>>());
         pool.free_clean(Tag(66));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roll_over_frees_every_tag() {
+    fn free_all_frees_every_tag() {
         let pool = pool();
         let all = take_all(pool);
         pool.free_all();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dirty_tag_is_free_after_a_flush_that_began_later() {
+    fn dirty_tag_is_allocatable_after_a_later_flush() {
         let pool = pool();
         let all = take_all(pool);
         assert!(!pool.reclaim(|| panic!("nothing is dirty")));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_is_freed_meanwhile_is_not_given_out_dirty() {
+    fn allocation_ignores_a_tag_freed_dirty_meanwhile() {
         // At every point of the allocation its last user gives it up.
         for operations in 0..8 {
             let pool = pool();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_allocate_at_once_get_two_tags() {
+    fn simultaneous_allocations_get_distinct_tags() {
         for operations in 0..6 {
             let pool = pool();
             let other = std::rc::Rc::new(core::cell::Cell::new(None));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_one_tag_is_not_lost_by_what_happens_to_its_neighbour() {
+    fn simultaneous_operations_on_neighbouring_tags_are_kept() {
         // At every point another operation on the same words intervenes. A reclaim cleans what is freed before it
         // begins.
         let operations: [(bool, Operation); 4] = [
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_is_given_back_clean_meanwhile_is_not_lost() {
+    fn tag_freed_clean_meanwhile_is_kept() {
         let operations: [Operation; 3] = [
             |pool| pool.free_clean(Tag(5)),
             |pool| pool.reserve(Tag(5)),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_others_use_and_free_between_the_look_and_the_claim_is_not_given_out() {
+    fn tag_reused_between_check_and_claim_is_not_allocated() {
         // Another tag of the same word is freed while this one is put back.
         for (first, second) in (0..8).flat_map(|first| (0..8).map(move |second| (first, second))) {
             let pool = pool();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_during_a_reclaim_gets_no_tag_that_it_has_not_flushed() {
+    fn allocation_during_reclaim_gets_only_flushed_tags() {
         for moment in 0..16 {
             let pool = pool();
             take_all(pool);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_during_a_reclaim_is_flushed_by_it_or_stays_dirty() {
+    fn tag_freed_during_reclaim_is_flushed_or_stays_dirty() {
         for moment in 0..16 {
             let pool = pool();
             take_all(pool);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_reclaim_at_once_neither_ends_the_flush_of_the_other() {
+    fn simultaneous_reclaims_do_not_end_each_others_flush() {
         for turns in (0..12).flat_map(|first| (0..30).map(move |second| [first, second])) {
             let pool = pool();
             take_all(pool);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_words_make_an_empty_pool() {
+    fn pool_with_too_few_words_is_empty() {
         let words = [0; 2].map(InterleavedWord::new);
         let pool = TagPool::<Interleaved>::new(&words, TAGS);
         assert_eq!(pool.allocate(), None);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_are_counted_since_the_registration() {
+    fn walks_are_counted_since_registration() {
         let walking = registered([7]);
         (0..4).for_each(|_| assert!(walking.count_registered(7)));
         assert_eq!(walking.forget(7), 5, "the one that registered, and four");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_stops_at_its_top() {
+    fn walk_count_saturates() {
         let walking = registered([7]);
         (0..COUNT + 10).for_each(|_| assert!(walking.count_registered(7)));
         assert!(!walking.count_registered(8), "and does not run into the id");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_slot_leaves_no_gap_before_those_that_stay() {
+    fn forgotten_slot_leaves_no_gap() {
         for (forgotten, left) in [(1, [2, 3]), (2, [1, 3]), (3, [1, 2])] {
             let walking = registered([1, 2, 3]);
             assert_eq!(walking.forget(forgotten), 1);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_beyond_the_slots_do_not_all_take_the_same_one() {
+    fn spaces_beyond_the_slots_use_different_slots() {
         let walking = registered(1..=SLOTS as u64);
         walking.register(SLOTS as u64 + 1);
         walking.register(SLOTS as u64 + 2);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interrupt_state_is_that_from_before_the_first_guard() {
+    fn outermost_walk_restores_the_interrupt_state() {
         let walking = walking();
         walking.begin(5);
         walking.begin(6);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_published_is_withdrawn_once_and_later_walks_write_nothing() {
+    fn published_walk_is_withdrawn_once() {
         let walking = walking();
         assert_eq!(walking.to_publish(7), Some(7));
         walking.published.0.store(7, Relaxed);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_comes_online_has_nothing_left() {
+    fn forget_all_clears_registrations_and_publication() {
         let walking = registered(1..=SLOTS as u64);
         walking.published.0.store(ANY, Relaxed);
         walking.forget_all();

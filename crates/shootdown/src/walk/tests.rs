@@ -5,7 +5,7 @@ use crate::testing::mock_kernel::{DESIGN, on, three};
 
 /// A machine check on top of an NMI, when both handlers walk.
 #[test]
-fn a_walk_in_nmi_context_does_not_hide_the_one_that_it_interrupted_at_its_beginning() {
+fn nested_nmi_walk_does_not_hide_the_interrupted_walk() {
     let (engine, space) = three(Policy {
         walkers: Walkers::Precise,
         ..DESIGN

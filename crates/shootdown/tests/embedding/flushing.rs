@@ -18,7 +18,7 @@ fn run_in_turn<const N: usize>(engine: &Engine<'_, &Recorder, 1>, spaces: [&Spac
 }
 
 #[test]
-fn a_space_on_one_cpu_is_flushed_without_interrupts_page_by_page() {
+fn space_on_one_cpu_is_flushed_by_page_without_ipis() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(4, Policy::IPI));
     let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
@@ -45,7 +45,7 @@ fn a_space_on_one_cpu_is_flushed_without_interrupts_page_by_page() {
 }
 
 #[test]
-fn the_control_without_the_remote_part_invalidates_here_and_asks_no_other_cpu() {
+fn local_only_policy_invalidates_only_locally() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::LOCAL_ONLY));
     let engine = machine.engine(&kernel, Policy::LOCAL_ONLY);
     let space = engine.space(Root(1));
@@ -69,7 +69,7 @@ fn the_control_without_the_remote_part_invalidates_here_and_asks_no_other_cpu() 
 }
 
 #[test]
-fn a_spurious_fault_invalidates_its_page_here_under_every_tag() {
+fn spurious_fault_invalidates_its_page_locally_under_every_tag() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
     let engine = machine.engine(&kernel, Policy::IPI);
     engine.spurious_fault(0x5123);
@@ -79,7 +79,7 @@ fn a_spurious_fault_invalidates_its_page_here_under_every_tag() {
 }
 
 #[test]
-fn a_range_above_the_ceiling_flushes_the_tag() {
+fn range_above_the_ceiling_flushes_the_tag() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(1, Policy::IPI));
     let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
@@ -89,7 +89,7 @@ fn a_range_above_the_ceiling_flushes_the_tag() {
 }
 
 #[test]
-fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept() {
+fn only_a_stale_slot_is_flushed_at_its_next_load() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
     let engine = machine.engine(&kernel, Policy::IPI);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
@@ -106,7 +106,7 @@ fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept
 }
 
 #[test]
-fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() {
+fn stale_slot_catches_up_by_page_from_the_flush_log() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, PER_CPU_TAGS));
     let engine = machine.engine(&kernel, PER_CPU_TAGS);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
@@ -133,7 +133,7 @@ fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() 
 }
 
 #[test]
-fn what_a_cpu_flushes_alone_leaves_no_entry_and_a_slot_elsewhere_is_flushed_whole() {
+fn sole_cpu_flush_writes_no_log_entry() {
     let design = Policy {
         tags: Tags::PerCpu,
         ..Policy::ADAPTIVE
@@ -169,7 +169,7 @@ fn what_a_cpu_flushes_alone_leaves_no_entry_and_a_slot_elsewhere_is_flushed_whol
 }
 
 #[test]
-fn a_log_that_was_overrun_means_the_whole_tag() {
+fn overrun_log_flushes_the_whole_tag() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, PER_CPU_TAGS));
     let engine = machine.engine(&kernel, PER_CPU_TAGS);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
@@ -186,7 +186,7 @@ fn a_log_that_was_overrun_means_the_whole_tag() {
 }
 
 #[test]
-fn the_user_half_goes_with_the_kernel_half() {
+fn flush_covers_user_and_kernel_half() {
     let design = Policy::IPI.on(Machine {
         split: true,
         ..Machine::PCID
@@ -210,7 +210,7 @@ fn the_user_half_goes_with_the_kernel_half() {
 }
 
 #[test]
-fn a_kernel_range_is_broadcast_in_chunks_and_synchronised_once() {
+fn kernel_range_is_broadcast_in_chunks_with_one_sync() {
     let (kernel, mut machine) = (
         Recorder {
             limits: LIMITS,
@@ -234,7 +234,7 @@ fn a_kernel_range_is_broadcast_in_chunks_and_synchronised_once() {
 }
 
 #[test]
-fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
+fn kernel_table_flush_covers_unloaded_tags() {
     for design in [Policy::IPI, Policy::ADAPTIVE] {
         let (kernel, mut machine) = (Recorder::default(), Memory::new(2, design));
         let engine = machine.engine(&kernel, design);
@@ -252,7 +252,7 @@ fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
 }
 
 #[test]
-fn settling_flushes_once_what_a_batch_has_pending() {
+fn flush_pending_flushes_a_batch_once() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
     let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
@@ -271,7 +271,7 @@ fn settling_flushes_once_what_a_batch_has_pending() {
 }
 
 #[test]
-fn an_empty_batch_asks_for_nothing() {
+fn empty_batch_does_nothing() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
     let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
@@ -284,7 +284,7 @@ fn an_empty_batch_asks_for_nothing() {
 }
 
 #[test]
-fn a_kernel_range_is_dispatched_and_polled_and_waited_for_later() {
+fn dispatched_kernel_flush_can_be_polled_and_waited_for() {
     for design in [Policy::IPI, PER_CPU_TAGS] {
         let (kernel, mut machine) = (Recorder::default(), Memory::new(1, design));
         let engine = machine.engine(&kernel, design);
@@ -296,7 +296,7 @@ fn a_kernel_range_is_dispatched_and_polled_and_waited_for_later() {
 }
 
 #[test]
-fn everything_goes_here_alone_or_everywhere() {
+fn flush_this_cpu_is_local_and_flush_everything_is_global() {
     for policy in [Policy::IPI, PER_CPU_TAGS] {
         let kernel = Recorder::default();
         let mut machine = Memory::new(2, policy);

@@ -22,7 +22,7 @@ fn fewer_tags_than_cpus_are_refused() {
 }
 
 #[test]
-fn a_design_whose_slots_have_the_kernels_tag_or_the_user_halves_is_refused() {
+fn slots_on_kernel_or_user_half_tags_are_refused() {
     let refused = [
         (
             Policy::IPI.on(Machine {
@@ -86,7 +86,7 @@ fn panics_in_debug_builds(misuse: impl FnOnce()) {
 }
 
 #[test]
-fn a_cpu_that_comes_online_twice_does_not_hide_what_it_has_loaded() {
+fn second_cpu_online_keeps_the_loaded_space_visible() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::ADAPTIVE));
     let engine = machine.engine(&kernel, Policy::ADAPTIVE);
     let space = engine.space(Root(1));
@@ -100,7 +100,7 @@ fn a_cpu_that_comes_online_twice_does_not_hide_what_it_has_loaded() {
 }
 
 #[test]
-fn a_cpu_that_is_off_does_not_load_a_space_with_what_it_had_before() {
+fn offline_cpu_does_not_load_a_space_with_stale_entries() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
     let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
@@ -136,7 +136,7 @@ unsafe impl Kernel<1> for Compiled {
 
 #[test]
 #[should_panic(expected = "the kernel is compiled for another policy")]
-fn a_kernel_compiled_for_one_design_is_not_given_another() {
+fn policy_other_than_the_compiled_one_is_refused() {
     let mut cpus = [PerCpu::new()];
     let made = |cpus: &mut [PerCpu<Native>], design| {
         *Engine::new(Compiled, design, Root(0), Storage { cpus, tags: &mut [] }).policy()
@@ -146,7 +146,7 @@ fn a_kernel_compiled_for_one_design_is_not_given_another() {
 }
 
 #[test]
-fn storage_that_does_not_fit_and_settings_without_meaning_are_refused() {
+fn unfit_storage_and_meaningless_settings_are_refused() {
     let sampled = |sample_one_in| {
         Policy {
             sample_one_in,

@@ -10,7 +10,7 @@ const NO_TAGS: Machine = Machine {
 };
 
 #[test]
-fn every_root_is_loaded_under_0_and_drops_what_was_loaded_under_each_policy() {
+fn no_tags_machine_flushes_at_every_root_load() {
     for policy in [
         Policy::IPI,
         Policy::BROADCAST,
@@ -50,7 +50,7 @@ fn every_root_is_loaded_under_0_and_drops_what_was_loaded_under_each_policy() {
 }
 
 #[test]
-fn a_kernel_page_goes_once_where_there_are_no_pairs() {
+fn no_tags_machine_flushes_a_kernel_page_once() {
     let kernel = Recorder::default();
     let mut machine = Memory::new(1, Policy::IPI.on(NO_TAGS));
     let engine = machine.engine(&kernel, Policy::IPI.on(NO_TAGS));
@@ -61,7 +61,7 @@ fn a_kernel_page_goes_once_where_there_are_no_pairs() {
 }
 
 #[test]
-fn with_tags_a_space_that_missed_nothing_keeps_its_entries() {
+fn tagged_machine_keeps_entries_of_a_fresh_space() {
     let kernel = Recorder::default();
     let mut machine = Memory::new(1, Policy::IPI);
     let engine = machine.engine(&kernel, Policy::IPI);

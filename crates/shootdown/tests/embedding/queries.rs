@@ -45,7 +45,7 @@ const PROMOTES: Policy = Policy {
 };
 
 #[test]
-fn user_addresses_are_touched_only_where_their_space_is_loaded_and_fresh() {
+fn user_access_needs_its_space_loaded_and_fresh() {
     for design in [Policy::IPI, Policy::ADAPTIVE, Policy::ARM_BROADCAST] {
         let (kernel, engine) = leaked(2, design, true);
         let (one, other) = (space(engine, 1), space(engine, 2));
@@ -68,7 +68,7 @@ fn user_addresses_are_touched_only_where_their_space_is_loaded_and_fresh() {
 }
 
 #[test]
-fn user_addresses_are_not_touched_before_what_was_asked_is_done() {
+fn user_access_is_refused_before_a_pending_request_is_served() {
     let (kernel, engine) = leaked(2, Policy::ADAPTIVE, false);
     let one = space(engine, 1);
     run(kernel, engine, 1, one);
@@ -83,7 +83,7 @@ fn user_addresses_are_not_touched_before_what_was_asked_is_done() {
 }
 
 #[test]
-fn user_addresses_are_not_touched_on_a_slot_of_a_space_that_has_moved_to_a_tag() {
+fn user_access_is_refused_on_the_slot_of_a_promoted_space() {
     let (kernel, engine) = leaked(2, PROMOTES, true);
     let one = space(engine, 1);
     run(kernel, engine, 1, one);
@@ -106,7 +106,7 @@ fn user_addresses_are_not_touched_on_a_slot_of_a_space_that_has_moved_to_a_tag()
 }
 
 #[test]
-fn in_the_kernel_a_cpu_is_spared_where_that_is_worth_anything() {
+fn enter_kernel_defers_flushes_only_if_useful() {
     let (kernel, engine) = leaked(2, Policy::ADAPTIVE, false);
     let (one, other) = (space(engine, 1), space(engine, 2));
     run(kernel, engine, 0, one);
@@ -133,7 +133,7 @@ fn in_the_kernel_a_cpu_is_spared_where_that_is_worth_anything() {
 }
 
 #[test]
-fn a_cpu_is_no_longer_spared_in_the_kernel_after_many_unused_sections_until_it_is_interrupted() {
+fn enter_kernel_stops_deferring_after_many_unused_sections() {
     let (kernel, engine) = leaked(2, Policy::ADAPTIVE, false);
     let one = space(engine, 1);
     run(kernel, engine, 1, one);
@@ -168,7 +168,7 @@ fn a_cpu_is_no_longer_spared_in_the_kernel_after_many_unused_sections_until_it_i
 }
 
 #[test]
-fn only_in_user_targets_spare_cpus_in_the_kernel() {
+fn enter_kernel_defers_only_with_targets_in_user() {
     let (kernel, engine) = leaked(2, Policy::IPI, false);
     let one = space(engine, 1);
     run(kernel, engine, 1, one);
@@ -177,7 +177,7 @@ fn only_in_user_targets_spare_cpus_in_the_kernel() {
 }
 
 #[test]
-fn under_a_system_wide_tag_no_cpu_is_interrupted_and_so_none_is_spared() {
+fn enter_kernel_defers_nothing_under_a_system_wide_tag() {
     let design = Policy {
         targets: shootdown::Targets::InUser,
         ..Policy::ARM_BROADCAST
@@ -190,7 +190,7 @@ fn under_a_system_wide_tag_no_cpu_is_interrupted_and_so_none_is_spared() {
 }
 
 #[test]
-fn online_cpus_are_those_that_did_not_go() {
+fn online_excludes_offline_cpus() {
     let (kernel, engine) = leaked(4, Policy::IPI, false);
     let online = || engine.online().iter().collect::<Vec<_>>();
     assert_eq!(online(), [0, 1, 2, 3]);
@@ -202,7 +202,7 @@ fn online_cpus_are_those_that_did_not_go() {
 }
 
 #[test]
-fn a_kernel_hears_of_each_space_that_was_unloaded_while_it_still_exists() {
+fn unloaded_hook_reports_each_lazily_unloaded_space() {
     for design in [Policy::IPI, Policy::ADAPTIVE, Policy::ARM_BROADCAST] {
         let (kernel, engine) = leaked(2, design, true);
         let (one, other) = (space(engine, 1), space(engine, 2));

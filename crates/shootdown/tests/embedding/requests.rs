@@ -5,7 +5,7 @@ use shootdown::{Engine, Native, Policy, Range, Root, Space};
 
 #[test]
 #[allow(clippy::forget_non_drop, reason = "that it has nothing to drop is what is tested")]
-fn a_forgotten_token_leaves_nothing_behind() {
+fn forgotten_token_leaks_no_state() {
     let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::ADAPTIVE));
     let engine = machine.engine(&kernel, Policy::ADAPTIVE);
     let space = engine.space(Root(1));
@@ -39,7 +39,7 @@ fn a_forgotten_token_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_report_does_not_name_a_cpu_that_has_answered() {
+fn stuck_report_omits_cpus_that_answered() {
     let design = Policy {
         stuck_ns: 1,
         ..Policy::IPI
@@ -67,7 +67,7 @@ fn a_report_does_not_name_a_cpu_that_has_answered() {
 }
 
 #[test]
-fn a_cpu_that_is_off_with_a_full_queue_is_not_taken_for_another_that_has_not_answered() {
+fn stuck_report_omits_an_offline_cpu_with_a_full_queue() {
     /// Slots of a CPU's queue (`transport/request.rs`).
     const SLOTS: usize = 64;
     let design = Policy {

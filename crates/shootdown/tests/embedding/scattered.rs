@@ -50,7 +50,7 @@ fn nodes<const SCATTERED: bool>() -> Nodes<SCATTERED> {
 }
 
 #[test]
-fn a_flush_reaches_a_cpu_whose_state_lies_by_itself() {
+fn flush_reaches_cpus_with_scattered_state() {
     static mut FIRST: PerCpu<Native> = PerCpu::OFFLINE;
     static mut SECOND: PerCpu<Native> = PerCpu::OFFLINE;
     // SAFETY: the only references to them, made once.
@@ -76,7 +76,7 @@ fn a_flush_reaches_a_cpu_whose_state_lies_by_itself() {
 
 #[test]
 #[should_panic(expected = "the kernel is SCATTERED: call Engine::scattered")]
-fn states_in_one_array_are_refused_where_each_lies_by_itself() {
+fn array_storage_is_refused_for_scattered_state() {
     let mut cpus = [PerCpu::OFFLINE];
     let storage = Storage {
         cpus: &mut cpus,
@@ -87,7 +87,7 @@ fn states_in_one_array_are_refused_where_each_lies_by_itself() {
 
 #[test]
 #[should_panic(expected = "the kernel is not SCATTERED: call Engine::new")]
-fn states_by_themselves_are_refused_where_they_are_one_array() {
+fn scattered_storage_is_refused_for_array_state() {
     let mut cpu = PerCpu::OFFLINE;
     let mut cpus = [&mut cpu];
     let design = Policy::IPI.on(Machine::PCID);

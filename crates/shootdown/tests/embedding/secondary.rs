@@ -4,7 +4,7 @@ use crate::{LIMITS, Memory, Recorder};
 use shootdown::{Policy, Range, Reach, Root, Secondary, Tags, Unmapped};
 
 #[test]
-fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
+fn secondary_tlbs_are_notified_and_synced_before_the_proof() {
     for reach in [Reach::Ipi, Reach::Broadcast, Reach::LocalFirst] {
         for tags in [Tags::PerCpu, Tags::System] {
             if reach == Reach::LocalFirst && tags == Tags::PerCpu {
@@ -72,7 +72,7 @@ fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
 
 /// The hook that waits checks that waiting is allowed.
 #[test]
-fn an_unmap_that_interrupts_no_cpu_waits_for_devices_with_migration_allowed() {
+fn deferred_unmap_syncs_devices_unpinned() {
     let design = Policy::DEFERRED;
     let mut machine = Memory::new(2, design);
     let kernel = Recorder::default();

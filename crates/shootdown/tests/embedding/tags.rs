@@ -26,7 +26,7 @@ fn promote_and_retire(engine: &Engine<'_, &Recorder, 1>, root: u64) -> bool {
 }
 
 #[test]
-fn a_cpu_stays_in_the_set_of_a_promoted_space_that_it_leaves_and_is_asked_nothing() {
+fn departed_cpu_of_a_promoted_space_stays_in_the_set_without_requests() {
     let kernel = Recorder {
         limits: LIMITS,
         ..Recorder::default()
@@ -64,7 +64,7 @@ fn a_cpu_stays_in_the_set_of_a_promoted_space_that_it_leaves_and_is_asked_nothin
 }
 
 #[test]
-fn tags_are_not_reclaimed_by_a_task_that_may_migrate_before_the_broadcast_is_synchronised() {
+fn tag_reclaim_is_pinned_until_the_broadcast_is_synchronised() {
     let kernel = Recorder {
         limits: LIMITS,
         ..Recorder::default()
@@ -78,7 +78,7 @@ fn tags_are_not_reclaimed_by_a_task_that_may_migrate_before_the_broadcast_is_syn
 }
 
 #[test]
-fn a_space_that_is_retired_twice_does_not_give_back_the_tag_of_another_space() {
+fn second_retire_does_not_free_another_spaces_tag() {
     let kernel = Recorder {
         limits: LIMITS,
         ..Recorder::default()

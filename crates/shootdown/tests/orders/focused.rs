@@ -109,7 +109,7 @@ impl Play {
 
 /// With each way of tracking walks.
 #[test]
-fn no_table_goes_while_it_is_walked() {
+fn no_table_is_freed_during_a_walk() {
     use Walkers::{Adaptive, GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};
     for walkers in [Adaptive, Sticky, Precise, PreciseExchange, GracePeriod, InterruptAll] {
         for base in [Policy::IPI, Policy::ADAPTIVE, Policy::ARM_BROADCAST, Policy::ARM_IPI] {
@@ -126,7 +126,7 @@ fn no_table_goes_while_it_is_walked() {
 }
 
 #[test]
-fn deferred_unmaps_end_when_every_cpu_has_flushed() {
+fn deferred_unmaps_end_once_every_cpu_has_flushed() {
     let designs = designs(|design| design.policy.free == Free::Deferred);
     play(designs, 2, 60, |play| {
         let random = &play.random;
@@ -147,7 +147,7 @@ fn deferred_unmaps_end_when_every_cpu_has_flushed() {
 }
 
 #[test]
-fn spaces_are_promoted_and_demoted_and_end() {
+fn spaces_are_promoted_demoted_and_retired() {
     let designs = designs(|design| design.policy.tags.promote_at().is_some());
     play(designs, 2, 2, |play| {
         let random = &play.random;
@@ -196,7 +196,7 @@ fn tags_roll_over_while_spaces_are_switched_and_flushed() {
 }
 
 #[test]
-fn cpus_come_and_go_while_the_kernel_is_flushed() {
+fn hotplug_during_kernel_flushes() {
     let designs = designs(|design| design.policy.reach != Reach::None);
     play(designs, 2, 8, |play| {
         let random = &play.random;

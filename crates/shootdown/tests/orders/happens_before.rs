@@ -40,7 +40,7 @@ fn freed_after(engine: &Strictly, space: &StrictSpace, then: impl Fn(usize), fre
 }
 
 #[test]
-fn frames_are_freed_after_their_last_use_and_no_cpu_uses_them_again() {
+fn freed_frames_happen_after_their_last_use() {
     for (name, design) in crate::designs().chain(crate::variants::variants()) {
         for broadcasts in Broadcasts::ALL.into_iter().filter(|all| all.fits(&design)) {
             println!("{name}, split {}, broadcasts {broadcasts:?}", design.machine.split);
@@ -115,7 +115,7 @@ fn frames_are_freed_after_their_last_use_and_no_cpu_uses_them_again() {
 }
 
 #[test]
-fn tables_are_freed_after_the_last_walk() {
+fn freed_tables_happen_after_the_last_walk() {
     for (name, design) in crate::designs().filter(|(_, design)| !design.machine.split) {
         println!("{name}");
         let engine = engine(design, true);
@@ -146,7 +146,7 @@ fn tables_are_freed_after_the_last_walk() {
 }
 
 #[test]
-fn deferred_frames_are_freed_after_their_last_use() {
+fn deferred_frames_happen_after_their_last_use() {
     for (name, design) in crate::designs().filter(|(name, _)| *name == "deferred") {
         println!("{name}, split {}", design.machine.split);
         let engine = engine(design, false);
@@ -181,7 +181,7 @@ fn deferred_frames_are_freed_after_their_last_use() {
 }
 
 #[test]
-fn a_cpu_that_finds_no_flush_pending_sees_what_others_have_flushed() {
+fn flush_pending_orders_after_flushes_of_other_cpus() {
     for (name, design) in crate::designs().filter(|(_, design)| design.policy.free != Free::Synchronous) {
         println!("{name}, split {}", design.machine.split);
         let engine = engine(design, true);
@@ -206,7 +206,7 @@ fn a_cpu_that_finds_no_flush_pending_sees_what_others_have_flushed() {
 type Large = CpuSet<Strict, 9>;
 
 #[test]
-fn a_cpu_that_is_seen_outside_a_large_set_has_finished_leaving() {
+fn cpu_seen_outside_a_large_set_has_left() {
     /// In the second word, as is the requester in the last case.
     const LEAVES: usize = 70;
     let looks: [fn(&Large) -> bool; 3] = [

@@ -66,7 +66,7 @@ fn some_pages() -> Range {
 }
 
 #[test]
-fn every_barrier_is_passed_before_what_it_is_for() {
+fn each_barrier_precedes_the_operation_it_orders() {
     for (name, design) in designs() {
         for broadcasts in Broadcasts::ALL.into_iter().filter(|all| all.fits(&design)) {
             println!("{name}, split {}, broadcasts {broadcasts:?}", design.machine.split);
@@ -143,7 +143,7 @@ fn every_barrier_is_passed_before_what_it_is_for() {
 }
 
 #[test]
-fn tags_change_hands_clean() {
+fn reassigned_tags_hold_no_entries() {
     for (name, design) in designs() {
         println!("{name}, split {}", design.machine.split);
         let engine = engine(design, true);

@@ -4,7 +4,7 @@ use crate::{flush, run, space, world};
 use shootdown::{Departure, Policy, Range, Requests, Unmapped};
 
 #[test]
-fn cpus_that_have_left_are_looked_for_once_in_a_period_and_the_first_time_a_period_after_the_first_look() {
+fn departed_cpus_are_trimmed_once_per_period() {
     let design = Policy {
         departure: Departure::WhenAsked { trim_ns: 100 },
         ..Policy::IPI
@@ -36,7 +36,7 @@ fn cpus_that_have_left_are_looked_for_once_in_a_period_and_the_first_time_a_peri
 }
 
 #[test]
-fn cpus_that_left_a_shared_space_are_asked_once_looking_at_them_has_cost_as_much() {
+fn departed_cpus_are_interrupted_after_enough_scans() {
     for requests in [Requests::PerRequest, Requests::Log] {
         let design = Policy {
             departure: Departure::WhenShared { looks: 3 },
@@ -87,7 +87,7 @@ fn cpus_that_left_a_shared_space_are_asked_once_looking_at_them_has_cost_as_much
 }
 
 #[test]
-fn deferred_frames_up_to_the_limit_wait_and_those_beyond_do_not() {
+fn frames_beyond_the_deferral_limit_are_flushed_at_once() {
     let design = Policy {
         defer_frames: 8,
         ..Policy::DEFERRED
@@ -126,7 +126,7 @@ fn deferred_frames_up_to_the_limit_wait_and_those_beyond_do_not() {
 }
 
 #[test]
-fn an_epoch_is_over_when_every_cpu_has_ticked_in_it_and_only_then_does_the_next_begin() {
+fn epoch_ends_once_every_cpu_has_ticked_in_it() {
     let (world, engine) = world(Policy::DEFERRED, 3);
     let one = space(engine, 1);
     run(world, engine, 0..3, one);
@@ -171,7 +171,7 @@ fn an_epoch_is_over_when_every_cpu_has_ticked_in_it_and_only_then_does_the_next_
 }
 
 #[test]
-fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() {
+fn tickless_cpu_is_interrupted_until_its_tick_resumes() {
     let (world, engine) = world(Policy::DEFERRED, 3);
     let one = space(engine, 1);
     run(world, engine, 0..3, one);
@@ -213,7 +213,7 @@ fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() 
 }
 
 #[test]
-fn a_cpu_that_had_ticks_all_the_time_has_not_flushed_when_it_is_given_some() {
+fn redundant_tick_resume_does_not_count_as_a_flush() {
     let (world, engine) = world(Policy::DEFERRED, 2);
     let one = space(engine, 1);
     run(world, engine, 0..2, one);
@@ -228,7 +228,7 @@ fn a_cpu_that_had_ticks_all_the_time_has_not_flushed_when_it_is_given_some() {
 }
 
 #[test]
-fn a_cpu_that_comes_online_has_ticks() {
+fn cpu_coming_online_has_ticks() {
     let (world, engine) = world(Policy::DEFERRED, 2);
     let one = space(engine, 1);
     world.on(1, || engine.tick_stops());
@@ -247,7 +247,7 @@ fn a_cpu_that_comes_online_has_ticks() {
 }
 
 #[test]
-fn an_interrupt_and_a_switch_serve_a_deferral_as_a_tick_does() {
+fn interrupt_and_switch_flush_deferrals_like_a_tick() {
     for switches in [false, true] {
         let (world, engine) = world(Policy::DEFERRED, 2);
         let (one, other) = (space(engine, 1), space(engine, 2));

@@ -32,7 +32,7 @@ fn demoted(world: &World) -> bool {
 }
 
 #[test]
-fn a_tag_that_was_given_up_is_invalidated_everywhere_before_another_space_can_have_it() {
+fn demoted_tag_is_invalidated_before_reuse() {
     let (world, engine, one, other) = nearly_demoted();
     // While the tag is invalidated, CPU 8 tries to get it.
     *world.on_broadcast.borrow_mut() = Some(Box::new(move || {
@@ -50,7 +50,7 @@ fn a_tag_that_was_given_up_is_invalidated_everywhere_before_another_space_can_ha
 }
 
 #[test]
-fn a_batch_interrupts_cpus_that_a_demotion_has_moved_to_slots() {
+fn batch_interrupts_cpus_demoted_to_slots() {
     let (world, engine, one, _) = nearly_demoted();
     let mut batch = engine.batch();
     batch.add(one, Range::page(0x1000));
@@ -64,7 +64,7 @@ fn a_batch_interrupts_cpus_that_a_demotion_has_moved_to_slots() {
 }
 
 #[test]
-fn a_flush_that_finds_the_demotion_ended_does_not_free_the_tag_again() {
+fn flush_after_a_demotion_does_not_free_the_tag_again() {
     let (world, engine, one, other) = nearly_demoted();
     // CPU 0 has found no CPU on the tag, and looks for its other targets. Meanwhile CPU 1 has ended the demotion, and
     // another space has the tag.
@@ -83,7 +83,7 @@ fn a_flush_that_finds_the_demotion_ended_does_not_free_the_tag_again() {
 }
 
 #[test]
-fn a_flush_that_found_no_cpu_on_the_tag_does_not_end_a_later_demotion() {
+fn flush_of_an_earlier_demotion_does_not_end_a_later_one() {
     let (world, engine, one, _) = nearly_demoted();
     let tokens: &'static Tokens = Box::leak(Box::default());
     // CPU 0 has found no CPU on the tag. Meanwhile CPU 1 has ended the demotion, and the space was promoted and is
@@ -116,7 +116,7 @@ fn a_flush_that_found_no_cpu_on_the_tag_does_not_end_a_later_demotion() {
 }
 
 #[test]
-fn a_demotion_is_not_over_before_the_slot_is_loaded_in_place_of_the_tag() {
+fn demotion_ends_only_after_the_slot_is_loaded() {
     let (world, engine) = world(ONE_TAG, 12);
     let (one, other) = (promoted(world, engine, 1), space(engine, 2));
     run(world, engine, 2..12, other);

@@ -12,7 +12,7 @@ fn world(walkers: Walkers, base: Policy) -> (&'static World, &'static Sys, Space
 }
 
 #[test]
-fn interrupts_are_off_until_the_outermost_guard_is_dropped() {
+fn walk_masks_interrupts_until_the_outermost_guard_drops() {
     for walkers in [
         Walkers::InterruptAll,
         Walkers::Precise,
@@ -35,7 +35,7 @@ fn interrupts_are_off_until_the_outermost_guard_is_dropped() {
 }
 
 #[test]
-fn a_sticky_walker_is_interrupted_once_however_often_it_has_walked() {
+fn sticky_walker_is_interrupted_once_for_many_walks() {
     let (world, engine, space) = world(Walkers::Sticky, Policy::IPI);
     world.on(2, || (0..100).for_each(|_| drop(engine.walk(&space))));
     assert!(world.interrupted().is_empty());
@@ -49,7 +49,7 @@ fn a_sticky_walker_is_interrupted_once_however_often_it_has_walked() {
 }
 
 #[test]
-fn a_sticky_walker_of_another_space_is_left_alone() {
+fn sticky_walker_of_another_space_is_not_interrupted() {
     let (world, engine, space) = world(Walkers::Sticky, Policy::IPI);
     let others: Vec<_> = (2..9).map(|root| engine.space(Root(root))).collect();
     world.on(1, || others.iter().for_each(|other| drop(engine.walk(other))));
@@ -65,7 +65,7 @@ fn a_sticky_walker_of_another_space_is_left_alone() {
 }
 
 #[test]
-fn a_published_walk_that_is_over_causes_no_interrupt() {
+fn ended_published_walk_causes_no_ipi() {
     for walkers in [Walkers::Precise, Walkers::PreciseExchange, Walkers::GracePeriod] {
         let (world, engine, space) = world(walkers, Policy::IPI);
         world.on(3, || drop(engine.walk(&space)));
@@ -75,7 +75,7 @@ fn a_published_walk_that_is_over_causes_no_interrupt() {
 }
 
 #[test]
-fn a_published_walk_under_way_is_found_and_so_is_one_within_a_walk_of_another_space() {
+fn published_and_nested_walks_are_found() {
     let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let other = engine.space(Root(2));
     let outer = world.on(3, || engine.walk(&space));
@@ -96,7 +96,7 @@ fn a_published_walk_under_way_is_found_and_so_is_one_within_a_walk_of_another_sp
 }
 
 #[test]
-fn interrupt_all_is_every_cpu_that_is_online() {
+fn interrupt_all_interrupts_every_online_cpu() {
     let (world, engine, space) = world(Walkers::InterruptAll, Policy::IPI);
     world.on(2, || engine.cpu_offline());
     let _free = engine.flush_tables(&space, tables());
@@ -104,7 +104,7 @@ fn interrupt_all_is_every_cpu_that_is_online() {
 }
 
 #[test]
-fn one_interrupt_serves_the_flush_and_the_walkers() {
+fn one_ipi_serves_flush_and_walkers() {
     let log = Policy {
         requests: shootdown::Requests::Log,
         ..Policy::IPI
@@ -128,7 +128,7 @@ fn one_interrupt_serves_the_flush_and_the_walkers() {
 }
 
 #[test]
-fn a_walker_that_the_flush_interrupts_anyway_stays_registered() {
+fn walker_that_runs_the_space_stays_registered() {
     let (world, engine, space) = world(Walkers::Adaptive, Policy::IPI);
     // SAFETY: the space outlives the engine's use of it.
     world.on(1, || unsafe { engine.switch_to(&space) });
@@ -150,7 +150,7 @@ fn a_walker_that_the_flush_interrupts_anyway_stays_registered() {
 }
 
 #[test]
-fn a_walk_from_nmi_context_is_found_in_every_mode_that_looks_for_walks() {
+fn nmi_walk_is_found_in_every_tracking_mode() {
     for walkers in [Walkers::Precise, Walkers::Sticky, Walkers::Adaptive] {
         let (world, engine, space) = world(walkers, Policy::IPI);
         let walk = world.on(1, || engine.walk_from_nmi(&space));
@@ -163,7 +163,7 @@ fn a_walk_from_nmi_context_is_found_in_every_mode_that_looks_for_walks() {
 }
 
 #[test]
-fn walks_from_nmi_context_on_two_cpus_are_both_found() {
+fn nmi_walks_on_two_cpus_are_both_found() {
     let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let walks = [1, 3].map(|cpu| world.on(cpu, || engine.walk_from_nmi(&space)));
     let _free = engine.flush_tables(&space, tables());
@@ -174,7 +174,7 @@ fn walks_from_nmi_context_on_two_cpus_are_both_found() {
 }
 
 #[test]
-fn a_grace_period_ends_when_every_cpu_was_seen_outside_a_walk() {
+fn grace_period_ends_once_every_cpu_was_outside_a_walk() {
     let (world, engine, space) = world(Walkers::GracePeriod, Policy::IPI);
     let Retired::Later(first) = engine.flush_tables_later(&space, tables()) else {
         panic!("no CPU is interrupted");
@@ -195,7 +195,7 @@ fn a_grace_period_ends_when_every_cpu_was_seen_outside_a_walk() {
 }
 
 #[test]
-fn table_pages_that_are_reused_at_once_do_not_wait_for_a_grace_period() {
+fn retire_tables_interrupts_instead_of_waiting_for_a_grace_period() {
     let (world, engine, space) = world(Walkers::GracePeriod, Policy::IPI);
     let flushed = engine.flush(&space, tables().with_tables());
     assert_eq!(world.interrupted(), []);
@@ -204,7 +204,7 @@ fn table_pages_that_are_reused_at_once_do_not_wait_for_a_grace_period() {
 }
 
 #[test]
-fn a_flush_without_tables_is_no_proof_for_table_pages() {
+fn flush_without_tables_is_no_proof_for_table_pages() {
     for base in [
         Policy::IPI,
         Policy::ADAPTIVE,
@@ -259,7 +259,7 @@ fn a_flush_without_tables_is_no_proof_for_table_pages() {
 }
 
 #[test]
-fn the_end_of_a_deferral_is_no_proof_for_table_pages() {
+fn ended_deferral_is_no_proof_for_table_pages() {
     let base = Policy {
         free: Free::Deferred,
         ..Policy::IPI
@@ -288,7 +288,7 @@ fn the_end_of_a_deferral_is_no_proof_for_table_pages() {
 }
 
 #[test]
-fn a_cpu_in_a_walk_cannot_free_tables() {
+fn tables_cannot_be_freed_inside_a_walk() {
     for walkers in [
         Walkers::Precise,
         Walkers::Sticky,
@@ -306,7 +306,7 @@ fn a_cpu_in_a_walk_cannot_free_tables() {
 }
 
 #[test]
-fn a_kernel_without_walks_interrupts_no_cpu_and_cannot_walk() {
+fn policy_without_walks_interrupts_no_cpu_and_refuses_walks() {
     let (world, engine, space) = world(Walkers::None, Policy::IPI);
     let _free = engine.flush_tables(&space, tables());
     assert_eq!(world.interrupted(), []);
@@ -315,7 +315,7 @@ fn a_kernel_without_walks_interrupts_no_cpu_and_cannot_walk() {
 }
 
 #[test]
-fn a_space_with_many_frees_and_few_walks_goes_over_to_published_walks() {
+fn many_frees_and_few_walks_switch_to_published_walks() {
     let (world, engine, space) = world(Walkers::Adaptive, Policy::IPI);
     let mut interrupts = 0;
     for _ in 0..200 {
@@ -328,7 +328,7 @@ fn a_space_with_many_frees_and_few_walks_goes_over_to_published_walks() {
 }
 
 #[test]
-fn a_space_with_many_walks_and_few_frees_stays_registered() {
+fn many_walks_and_few_frees_keep_registrations() {
     let (world, engine, space) = world(Walkers::Adaptive, Policy::IPI);
     let mut interrupts = 0;
     for _ in 0..100 {
@@ -340,7 +340,7 @@ fn a_space_with_many_walks_and_few_frees_stays_registered() {
 }
 
 #[test]
-fn of_walks_within_walks_in_nmi_context_the_outermost_is_the_last_that_is_found() {
+fn nested_nmi_walks_are_found_until_the_outermost_ends() {
     let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let outer = world.on(1, || engine.walk_from_nmi(&space));
     let inner = world.on(1, || engine.walk_from_nmi(&space));
@@ -353,7 +353,7 @@ fn of_walks_within_walks_in_nmi_context_the_outermost_is_the_last_that_is_found(
 }
 
 #[test]
-fn a_walk_within_a_walk_of_the_same_space_concerns_no_other() {
+fn nested_walk_of_one_space_does_not_concern_another() {
     for walkers in [Walkers::Precise, Walkers::PreciseExchange] {
         let (world, engine, space) = world(walkers, Policy::IPI);
         let other = engine.space(Root(2));
@@ -368,7 +368,7 @@ fn a_walk_within_a_walk_of_the_same_space_concerns_no_other() {
 }
 
 #[test]
-fn of_two_walkers_that_are_told_the_one_that_runs_the_space_stays_registered() {
+fn interrupted_walker_stays_registered_only_if_it_runs_the_space() {
     let (world, engine, space) = world(Walkers::Sticky, Policy::IPI);
     // SAFETY: the space outlives the engine's use of it.
     world.on(1, || unsafe { engine.switch_to(&space) });
@@ -384,7 +384,7 @@ fn of_two_walkers_that_are_told_the_one_that_runs_the_space_stays_registered() {
 
 /// Guards dropped in the order of their creation: the first is gone, the second walk continues.
 #[test]
-fn a_walk_outlives_the_guard_that_was_taken_before_it() {
+fn walk_outlives_the_guard_taken_before_it() {
     for walkers in [
         Walkers::InterruptAll,
         Walkers::Precise,
@@ -413,7 +413,7 @@ fn a_walk_outlives_the_guard_that_was_taken_before_it() {
 }
 
 #[test]
-fn a_walk_in_nmi_context_outlives_the_guard_that_was_taken_before_it() {
+fn nmi_walk_outlives_the_guard_taken_before_it() {
     let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let (first, second) = world.on(1, || (engine.walk_from_nmi(&space), engine.walk_from_nmi(&space)));
     world.on(1, || drop(first));
@@ -425,7 +425,7 @@ fn a_walk_in_nmi_context_outlives_the_guard_that_was_taken_before_it() {
 }
 
 #[test]
-fn a_cpu_does_not_go_off_inside_a_walk() {
+fn cpu_offline_inside_a_walk_is_refused() {
     for walkers in [Walkers::Precise, Walkers::Sticky, Walkers::InterruptAll] {
         let (world, engine, space) = world(walkers, Policy::IPI);
         let walk = world.on(2, || engine.walk(&space));
@@ -437,7 +437,7 @@ fn a_cpu_does_not_go_off_inside_a_walk() {
 
 /// A debug build panics; a release build flushes the space whose tables are freed.
 #[test]
-fn the_proof_of_another_space_or_of_a_flush_without_tables_frees_no_tables() {
+fn foreign_or_tableless_proof_frees_no_tables() {
     let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let other = engine.space(Root(2));
     // SAFETY: the space outlives the engine's use of it.
@@ -458,7 +458,7 @@ fn the_proof_of_another_space_or_of_a_flush_without_tables_frees_no_tables() {
 }
 
 #[test]
-fn the_proof_of_a_batch_frees_tables_of_its_only_space_and_of_several_after_a_flush() {
+fn batch_proof_frees_tables_of_its_only_space() {
     let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let other = engine.space(Root(2));
     // SAFETY: the space outlives the engine's use of it.

@@ -4,7 +4,7 @@ use crate::world;
 use shootdown::{Broadcast, Policy, Range, Stride};
 
 #[test]
-fn a_kernel_range_whose_stride_no_instruction_has_is_broadcast_as_everything() {
+fn kernel_range_of_unsupported_stride_is_broadcast_as_all() {
     let (world, engine) = world(Policy::BROADCAST, 2);
     for stride in [Stride::Size4K, Stride::Size2M, Stride::Size1G] {
         let _done = engine.flush_kernel(Range::pages(1 << 46, (1 << 46) + stride.bytes(), stride));
@@ -22,7 +22,7 @@ fn a_kernel_range_whose_stride_no_instruction_has_is_broadcast_as_everything() {
 }
 
 #[test]
-fn leaves_suffice_for_a_kernel_range_unless_its_table_pages_are_freed() {
+fn kernel_broadcast_is_leaf_only_unless_tables_are_freed() {
     let (world, engine) = world(Policy::BROADCAST, 2);
     let range = Range::page(1 << 46);
     for (range, leaves) in [(range, true), (range.with_tables(), false)] {

@@ -4,7 +4,7 @@ use crate::{flush, run, space, world};
 use shootdown::Policy;
 
 #[test]
-fn a_flush_stays_here_until_another_cpu_was_active_in_the_space_and_is_broadcast_and_nothing_else_from_then_on() {
+fn local_first_flush_is_local_until_a_second_cpu_was_active() {
     let (world, engine) = world(Policy::ARM_LOCAL_FIRST, 3);
     let (one, other) = (space(engine, 1), space(engine, 2));
     run(world, engine, 0..1, one);

@@ -191,7 +191,7 @@ fn tables() -> Range {
 }
 
 #[test]
-fn a_design_without_invalidation_asks_for_nothing() {
+fn policy_none_sends_nothing() {
     let design = Policy {
         free: shootdown::Free::Deferred,
         walkers: Walkers::GracePeriod,
@@ -226,7 +226,7 @@ fn a_design_without_invalidation_asks_for_nothing() {
 }
 
 #[test]
-fn without_broadcast_hardware_nothing_is_measured_or_chosen_that_needs_it() {
+fn adaptive_without_broadcast_hardware_never_broadcasts() {
     let (world, engine) = world(Policy::ADAPTIVE, 4);
     world.has_none.set(true);
     let clock: &'static Cell<u64> = Box::leak(Box::default());
@@ -243,7 +243,7 @@ fn without_broadcast_hardware_nothing_is_measured_or_chosen_that_needs_it() {
 }
 
 #[test]
-fn a_request_is_broadcast_where_the_instruction_has_the_stride_and_few_of_them_do() {
+fn request_is_broadcast_only_for_short_ranges_of_supported_stride() {
     let design = Policy {
         tags: shootdown::Tags::PerCpu,
         ..Policy::ADAPTIVE
@@ -276,7 +276,7 @@ fn a_request_is_broadcast_where_the_instruction_has_the_stride_and_few_of_them_d
 }
 
 #[test]
-fn a_request_without_targets_is_not_broadcast_not_even_to_explore() {
+fn request_without_targets_is_never_broadcast() {
     let design = Policy {
         tags: shootdown::Tags::PerCpu,
         ..Policy::ADAPTIVE
@@ -292,7 +292,7 @@ fn a_request_without_targets_is_not_broadcast_not_even_to_explore() {
 }
 
 #[test]
-fn a_broadcast_is_tried_less_often_the_more_it_costs_and_comes_back() {
+fn costly_broadcast_is_sampled_less_often() {
     let design = Policy {
         tags: shootdown::Tags::PerCpu,
         sample_one_in: 1,
@@ -326,7 +326,7 @@ fn a_broadcast_is_tried_less_often_the_more_it_costs_and_comes_back() {
 }
 
 #[test]
-fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for_and_hears_of_what_is_asked_when_it_is_back() {
+fn cpu_going_offline_is_not_waited_for_and_catches_up_online() {
     for requests in [shootdown::Requests::PerRequest, shootdown::Requests::PerCpu] {
         let (world, engine) = world(
             Policy {

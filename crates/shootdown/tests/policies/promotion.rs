@@ -32,7 +32,7 @@ pub fn flushes_until_demotion(world: &World, engine: &Sys, space: &OnHost) -> Op
 }
 
 #[test]
-fn a_space_is_promoted_where_it_is_active_on_as_many_cpus_as_the_design_says() {
+fn space_is_promoted_at_the_designs_number_of_active_cpus() {
     for (active, is) in [(3, false), (4, true), (5, true)] {
         let (world, engine) = world(PROMOTED_AT_4, 6);
         let space = space(engine, 1);
@@ -52,7 +52,7 @@ fn a_space_is_promoted_where_it_is_active_on_as_many_cpus_as_the_design_says() {
 }
 
 #[test]
-fn a_space_whose_request_goes_to_every_tag_gets_one_at_once_while_there_are_any() {
+fn any_tag_broadcast_promotes_at_once_while_tags_are_left() {
     let seldom = Policy {
         sample_one_in: 1 << 20,
         ..PROMOTED_AT_4
@@ -82,7 +82,7 @@ fn a_space_whose_request_goes_to_every_tag_gets_one_at_once_while_there_are_any(
 }
 
 #[test]
-fn a_cpu_that_is_in_the_kernel_for_a_moment_counts_and_an_idle_one_does_not() {
+fn promotion_counts_cpus_in_the_kernel_but_not_lazy_ones() {
     for idle in [false, true] {
         let (world, engine) = world(PROMOTED_AT_4, 6);
         let space = space(engine, 1);
@@ -97,7 +97,7 @@ fn a_cpu_that_is_in_the_kernel_for_a_moment_counts_and_an_idle_one_does_not() {
 }
 
 #[test]
-fn a_space_on_half_of_what_promotes_is_demoted_after_so_many_samples_in_a_row() {
+fn space_on_half_the_promotion_threshold_is_demoted_after_a_streak() {
     for (left, after) in [(3, None), (2, Some(3)), (1, Some(3))] {
         let (world, engine) = world(PROMOTED_AT_4, 6);
         let (one, other) = (promoted(world, engine, 1), space(engine, 9));
@@ -107,7 +107,7 @@ fn a_space_on_half_of_what_promotes_is_demoted_after_so_many_samples_in_a_row() 
 }
 
 #[test]
-fn a_sample_that_finds_the_space_on_more_cpus_begins_the_count_anew() {
+fn sample_with_more_cpus_resets_the_demotion_streak() {
     let (world, engine) = world(PROMOTED_AT_4, 6);
     let (one, other) = (promoted(world, engine, 1), space(engine, 9));
     run(world, engine, 1..6, other);
@@ -128,7 +128,7 @@ fn a_sample_that_finds_the_space_on_more_cpus_begins_the_count_anew() {
 }
 
 #[test]
-fn while_tags_are_short_a_space_that_gains_little_from_its_tag_gives_it_up_at_once() {
+fn tag_shortage_demotes_a_little_used_space_at_once() {
     let design = PROMOTED_AT_4.on(Machine {
         tag_limit: 1 + PROMOTED_AT_4.slots as u32 + 1,
         ..Machine::PCID
@@ -174,7 +174,7 @@ fn while_tags_are_short_a_space_that_gains_little_from_its_tag_gives_it_up_at_on
 }
 
 #[test]
-fn a_demotion_interrupts_each_cpu_on_the_tag_lazy_or_not_and_then_none() {
+fn demotion_interrupts_each_cpu_on_the_tag_once() {
     let (world, engine) = world(PROMOTED_AT_4, 6);
     let (one, other) = (promoted(world, engine, 1), space(engine, 9));
     run(world, engine, 3..6, other);
@@ -195,7 +195,7 @@ fn a_demotion_interrupts_each_cpu_on_the_tag_lazy_or_not_and_then_none() {
 }
 
 #[test]
-fn a_demotion_is_not_over_while_a_cpu_is_on_the_tag() {
+fn demotion_continues_while_a_cpu_is_on_the_tag() {
     let (world, engine) = world(PROMOTED_AT_4, 6);
     let (one, other) = (promoted(world, engine, 1), space(engine, 9));
     run(world, engine, 2..6, other);

@@ -57,14 +57,14 @@ fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize,
 }
 
 #[test]
-fn a_space_whose_cpus_need_requests_gets_a_tag() {
+fn space_with_many_targets_is_promoted() {
     let (world, engine, space) = on_six(500);
     assert_eq!(changes(world, engine, space, 8), (1, 0));
     assert!(space.system_tag().is_some());
 }
 
 #[test]
-fn a_space_whose_cpus_are_inside_the_kernel_does_not() {
+fn space_with_cpus_inside_the_kernel_is_not_promoted() {
     let (world, engine, space) = on_six(500);
     in_kernel(world, engine, space);
     assert_eq!(changes(world, engine, space, 500), (0, 0));
@@ -75,7 +75,7 @@ fn a_space_whose_cpus_are_inside_the_kernel_does_not() {
 }
 
 #[test]
-fn a_space_whose_broadcasts_have_become_costly_gives_its_tag_back_and_is_not_promoted_again_soon() {
+fn costly_broadcasts_demote_a_space_with_hysteresis() {
     let (world, engine, space) = on_six(500);
     assert_eq!(changes(world, engine, space, 8).0, 1);
     world.broadcasts_take.set(50_000);
@@ -94,7 +94,7 @@ fn a_space_whose_broadcasts_have_become_costly_gives_its_tag_back_and_is_not_pro
 }
 
 #[test]
-fn the_threshold_moves_after_sixteen_samples_in_a_row_and_says_by_which_costs() {
+fn threshold_event_follows_sixteen_samples_and_carries_the_costs() {
     let (world, engine, space) = on_six(500);
     let before = engine.costs().broadcast_from;
     world.broadcasts_take.set(50_000);
@@ -122,7 +122,7 @@ fn the_threshold_moves_after_sixteen_samples_in_a_row_and_says_by_which_costs() 
 }
 
 #[test]
-fn means_are_compared_so_a_peak_neither_takes_a_tag_nor_keeps_it_away() {
+fn cost_peak_neither_demotes_nor_blocks_promotion() {
     let (world, engine, space) = on_six(2500);
     assert_eq!(changes(world, engine, space, 200), (1, 0));
     // This moves the estimated cost of a broadcast above that of five interrupts.
@@ -138,7 +138,7 @@ fn means_are_compared_so_a_peak_neither_takes_a_tag_nor_keeps_it_away() {
 }
 
 #[test]
-fn on_how_many_cpus_it_is_active_is_a_mean_too() {
+fn number_of_active_cpus_is_averaged() {
     let (world, engine, space) = on_six(2500);
     assert_eq!(changes(world, engine, space, 200), (1, 0));
     // Four of the other five CPUs run another space for three requests: without its tag these would have cost less.
@@ -154,7 +154,7 @@ fn on_how_many_cpus_it_is_active_is_a_mean_too() {
 }
 
 #[test]
-fn a_tag_given_up_for_another_reason_is_given_again_at_once() {
+fn tag_lost_for_another_reason_is_regained_at_once() {
     let design = Policy {
         tags: Tags::HybridByCost { promote_at: 4 },
         ..BY_COST
@@ -175,7 +175,7 @@ fn a_tag_given_up_for_another_reason_is_given_again_at_once() {
 }
 
 #[test]
-fn a_space_that_has_shrunk_while_its_broadcasts_cost_more_has_shrunk() {
+fn shrunken_space_is_demoted_for_its_size_not_its_cost() {
     let design = Policy {
         tags: Tags::HybridByCost { promote_at: 4 },
         ..BY_COST
@@ -208,7 +208,7 @@ fn a_space_that_has_shrunk_while_its_broadcasts_cost_more_has_shrunk() {
 }
 
 #[test]
-fn a_space_with_a_tag_is_tried_without_now_and_then() {
+fn promoted_space_is_occasionally_sampled_without_its_tag() {
     let (world, engine, space) = on_six(500);
     let (promoted, demoted) = changes(world, engine, space, 10_000);
     assert!(
@@ -218,7 +218,7 @@ fn a_space_with_a_tag_is_tried_without_now_and_then() {
 }
 
 #[test]
-fn a_space_whose_broadcasts_were_cheap_is_broadcast_under_every_tag_while_it_has_none() {
+fn demoted_space_with_cheap_broadcasts_uses_any_tag_broadcasts() {
     let (world, engine, space) = on_six(500);
     until(world, engine, space, |event| *event == Event::Demoted);
     let (broadcasts, interrupted) = (world.broadcasts.get(), world.interrupted().len());
@@ -229,7 +229,7 @@ fn a_space_whose_broadcasts_were_cheap_is_broadcast_under_every_tag_while_it_has
 }
 
 #[test]
-fn a_tag_is_looked_at_the_rarer_the_more_cpus_that_reads() {
+fn tag_is_sampled_less_often_on_more_cpus() {
     for (cpus, one_in) in [(16, 1), (17, 2), (32, 2), (33, 3), (49, 4)] {
         let (world, engine) = world(BY_COST, 64);
         world.interrupts_take.set(1000);
@@ -246,7 +246,7 @@ fn a_tag_is_looked_at_the_rarer_the_more_cpus_that_reads() {
 }
 
 #[test]
-fn a_space_that_was_tried_without_gets_its_tag_again_after_so_many_samples_in_a_row() {
+fn space_sampled_without_its_tag_regains_it_after_a_streak() {
     let (world, engine, space) = on_six(500);
     until(world, engine, space, |event| *event == Event::Demoted);
     let after = until(world, engine, space, |event| matches!(event, Event::Promoting { .. }));
@@ -254,7 +254,7 @@ fn a_space_that_was_tried_without_gets_its_tag_again_after_so_many_samples_in_a_
 }
 
 #[test]
-fn what_it_costs_without_a_tag_is_learnt_anew_when_it_is_tried() {
+fn cost_without_a_tag_is_relearned_at_each_trial() {
     let (world, engine, space) = on_six(500);
     until(world, engine, space, |event| *event == Event::Demoted);
     // The first samples show that all five are targets; an older estimate would weigh as much as they do.
@@ -268,7 +268,7 @@ fn what_it_costs_without_a_tag_is_learnt_anew_when_it_is_tried() {
 }
 
 #[test]
-fn what_went_to_every_tag_says_little_of_the_rest() {
+fn any_tag_broadcasts_are_weak_samples() {
     let design = Policy {
         tags: Tags::HybridByCost { promote_at: 7 },
         sample_one_in: 64,
@@ -293,7 +293,7 @@ fn what_went_to_every_tag_says_little_of_the_rest() {
 }
 
 #[test]
-fn worth_goes_by_cost_where_reach_does() {
+fn cost_decides_the_tag_only_if_it_decides_the_reach() {
     let design = Policy {
         reach: Reach::Broadcast,
         consider_window_ns: 1,
@@ -308,7 +308,7 @@ fn worth_goes_by_cost_where_reach_does() {
 }
 
 #[test]
-fn a_space_on_fewer_cpus_than_the_design_says_gets_no_tag_at_any_cost() {
+fn space_below_the_promotion_threshold_gets_no_tag() {
     let design = Policy {
         tags: Tags::HybridByCost { promote_at: 4 },
         ..BY_COST
@@ -324,7 +324,7 @@ fn a_space_on_fewer_cpus_than_the_design_says_gets_no_tag_at_any_cost() {
 }
 
 #[test]
-fn how_far_a_cpu_falls_behind_counts() {
+fn catch_up_lag_influences_promotion() {
     // CPU 0 catches up with one request at a time, or with many at once. Other CPUs are assumed to do the same.
     for (flushes, promoted) in [(1, 1), (32, 0)] {
         let (world, engine, space) = on_six(500);
@@ -343,7 +343,7 @@ fn how_far_a_cpu_falls_behind_counts() {
 }
 
 #[test]
-fn what_an_interrupt_takes_from_its_target_is_half_of_the_shortest_round_trip() {
+fn target_share_of_an_ipi_is_half_the_shortest_round_trip() {
     let (world, engine, _) = on_six(500);
     world.interrupts_take.set(3000);
     let costs = engine.calibrate();
@@ -351,7 +351,7 @@ fn what_an_interrupt_takes_from_its_target_is_half_of_the_shortest_round_trip() 
 }
 
 #[test]
-fn a_broadcast_that_interrupts_all_cpus_is_weighed_with_what_it_takes_from_those_online() {
+fn broadcast_by_interrupt_costs_every_online_cpu() {
     // One interrupt costs the machine 1500 ns, each further CPU another 500.
     for (by_interrupts, on, from) in [(false, 8, 1), (true, 8, u64::MAX), (true, 2, 2)] {
         let (world, engine) = world(BY_COST, 8);
@@ -365,7 +365,7 @@ fn a_broadcast_that_interrupts_all_cpus_is_weighed_with_what_it_takes_from_those
 }
 
 #[test]
-fn of_requests_of_two_kinds_in_turn_both_are_samples() {
+fn alternating_requests_are_both_sampled() {
     let design = Policy {
         tags: Tags::PerCpu,
         sample_one_in: 64,
@@ -394,7 +394,7 @@ fn of_requests_of_two_kinds_in_turn_both_are_samples() {
 }
 
 #[test]
-fn what_an_interrupt_takes_is_learnt_also_where_requests_hold_descriptors() {
+fn ipi_cost_is_learned_under_every_request_kind() {
     for requests in [Requests::Log, Requests::PerRequest, Requests::PerCpu] {
         let design = Policy {
             requests,

@@ -4,7 +4,7 @@ use super::{World, flush, run, space, tables, world};
 use shootdown::{Ack, Departure, Design, Errata, Event, Machine, Order, Policy, Range, Requests, Tags, Targets};
 
 #[test]
-fn where_all_cpus_are_targets_a_cpu_alone_in_its_space_interrupts_them_all() {
+fn targets_all_interrupts_every_cpu() {
     for requests in [Requests::Log, Requests::PerRequest] {
         let design = Policy {
             targets: Targets::All,
@@ -20,7 +20,7 @@ fn where_all_cpus_are_targets_a_cpu_alone_in_its_space_interrupts_them_all() {
 }
 
 #[test]
-fn a_cpu_stays_in_the_set_of_a_space_that_it_has_left_where_the_requests_can_tell_it_to_leave() {
+fn departed_cpu_stays_in_the_set_if_requests_can_trim_it() {
     let (asked, shared) = (
         Departure::WhenAsked { trim_ns: 1000 },
         Departure::WhenShared { looks: 16 },
@@ -64,7 +64,7 @@ fn one_has_left_and_one_is_lazy(
 }
 
 #[test]
-fn a_design_that_asks_departed_cpus_spares_lazy_cpus() {
+fn trimming_skips_lazy_cpus() {
     for (departure, requests) in [
         (Departure::WhenShared { looks: 1 }, Requests::Log),
         (Departure::WhenShared { looks: 1 }, Requests::PerRequest),
@@ -87,7 +87,7 @@ fn a_design_that_asks_departed_cpus_spares_lazy_cpus() {
 }
 
 #[test]
-fn a_flush_that_is_waited_for_later_asks_departed_cpus_unless_it_is_posted() {
+fn dispatched_flush_trims_unless_posted() {
     for (requests, asks) in [(Requests::PerRequest, true), (Requests::Log, false)] {
         let (world, engine, one) = one_has_left_and_one_is_lazy(Policy {
             departure: Departure::WhenShared { looks: 1 },
@@ -120,7 +120,7 @@ fn promote(world: &'static World, engine: &'static super::Sys, one: &'static sup
 }
 
 #[test]
-fn a_target_moves_to_the_tag_of_a_promoted_space_from_any_generation() {
+fn target_adopts_the_new_tag_from_any_generation() {
     for requests in [Requests::PerRequest, Requests::Log] {
         let (world, engine) = world(Policy { requests, ..HYBRID }, 3);
         let one = space(engine, 1);
@@ -137,7 +137,7 @@ fn a_target_moves_to_the_tag_of_a_promoted_space_from_any_generation() {
 }
 
 #[test]
-fn what_is_done_while_a_broadcast_is_under_way_comes_before_it_is_synchronised_which_it_is() {
+fn work_overlapping_a_broadcast_precedes_its_sync() {
     for (errata, issued, interrupted) in [
         (Errata::NONE, 1, [].as_slice()),
         (
@@ -189,7 +189,7 @@ fn what_is_done_while_a_broadcast_is_under_way_comes_before_it_is_synchronised_w
 }
 
 #[test]
-fn no_user_address_is_touched_between_an_early_answer_and_the_invalidation() {
+fn user_access_is_refused_between_early_ack_and_invalidation() {
     for requests in [Requests::PerRequest, Requests::Log] {
         for range in [Range::page(0x1000), Range::WHOLE, tables()] {
             let (world, engine) = world(
@@ -216,7 +216,7 @@ fn no_user_address_is_touched_between_an_early_answer_and_the_invalidation() {
 }
 
 #[test]
-fn who_is_never_to_be_looked_for_is_not_looked_for() {
+fn unlimited_trim_period_never_trims() {
     let design = Policy {
         departure: Departure::WhenAsked { trim_ns: u64::MAX },
         ..Policy::IPI

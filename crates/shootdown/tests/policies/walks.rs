@@ -20,7 +20,7 @@ fn free(world: &World, engine: &Sys, space: &OnHost, frees: u32, ns: u64, walks:
 }
 
 #[test]
-fn walks_are_published_where_a_registration_serves_fewer_than_an_interrupt_is_worth() {
+fn walks_are_published_if_registrations_serve_too_few() {
     let design = Policy {
         walkers: Walkers::Adaptive,
         ..Policy::IPI
@@ -42,7 +42,7 @@ fn walks_are_published_where_a_registration_serves_fewer_than_an_interrupt_is_wo
 }
 
 #[test]
-fn too_few_registrations_decide_nothing() {
+fn too_few_registrations_keep_the_mode() {
     let design = Policy {
         walkers: Walkers::Adaptive,
         ..Policy::IPI
@@ -57,7 +57,7 @@ fn too_few_registrations_decide_nothing() {
 }
 
 #[test]
-fn walks_are_registered_again_when_frees_have_become_four_times_rarer() {
+fn walks_are_registered_again_once_frees_are_four_times_rarer() {
     let design = Policy {
         walkers: Walkers::Adaptive,
         ..Policy::IPI
@@ -82,7 +82,7 @@ fn walks_are_registered_again_when_frees_have_become_four_times_rarer() {
 }
 
 #[test]
-fn going_over_to_published_walks_forgets_every_registration() {
+fn change_to_published_walks_clears_registrations() {
     let design = Policy {
         walkers: Walkers::Adaptive,
         ..Policy::IPI
@@ -119,7 +119,7 @@ fn going_over_to_published_walks_forgets_every_registration() {
 }
 
 #[test]
-fn a_tick_says_that_a_cpu_is_in_no_walk() {
+fn tick_is_a_quiescent_state() {
     let design = Policy {
         walkers: Walkers::GracePeriod,
         ..Policy::IPI
@@ -138,7 +138,7 @@ fn a_tick_says_that_a_cpu_is_in_no_walk() {
 }
 
 #[test]
-fn a_cpu_that_was_off_while_walks_went_over_has_no_registration_left() {
+fn cpu_offline_during_the_mode_change_keeps_no_registration() {
     let design = Policy {
         walkers: Walkers::Adaptive,
         ..Policy::IPI
@@ -172,7 +172,7 @@ fn a_cpu_that_was_off_while_walks_went_over_has_no_registration_left() {
 }
 
 #[test]
-fn walks_are_counted_anew_after_each_decision() {
+fn walk_counts_restart_after_each_decision() {
     let (world, engine) = world(ADAPTIVE, 4);
     let one = space(engine, 1);
     free(world, engine, one, 16, 10, 200);
@@ -182,7 +182,7 @@ fn walks_are_counted_anew_after_each_decision() {
 }
 
 #[test]
-fn while_walks_change_over_both_ways_are_honoured_and_no_other_cpu_changes_them() {
+fn mode_change_honours_both_modes_and_is_exclusive() {
     let (world, engine) = world(ADAPTIVE, 4);
     let one = space(engine, 1);
     free(world, engine, one, 15, 10, 1);
@@ -219,7 +219,7 @@ fn while_walks_change_over_both_ways_are_honoured_and_no_other_cpu_changes_them(
 }
 
 #[test]
-fn a_registered_walker_is_interrupted_while_the_mode_changes_until_it_is_forgotten() {
+fn registered_walker_is_interrupted_during_the_mode_change() {
     let (world, engine) = world(ADAPTIVE, 4);
     let one = space(engine, 1);
     free(world, engine, one, 15, 10, 1);
@@ -241,7 +241,7 @@ fn a_registered_walker_is_interrupted_while_the_mode_changes_until_it_is_forgott
 }
 
 #[test]
-fn tables_are_flushed_where_no_cpu_walks_them_too() {
+fn tables_are_flushed_without_walkers() {
     let design = Policy {
         walkers: Walkers::None,
         ..Policy::IPI

@@ -17,7 +17,7 @@ pub(crate) fn costs() -> impl Strategy<Value = Costs> {
 proptest! {
     /// Estimates that stray by a twentieth either way move the threshold once, to its right place, and never again.
     #[test]
-    fn the_threshold_does_not_flap(
+    fn noisy_estimates_move_the_threshold_at_most_once(
         truth in costs(),
         start in prop_oneof![1_u64..80, Just(Costs::NEVER)],
         noise in proptest::collection::vec((950_u64..=1050, 950_u64..=1050), 1..200),
@@ -40,7 +40,7 @@ proptest! {
     /// Estimates may stray arbitrarily from sample to sample. The threshold moves after [`CONFIRM_STREAK`] samples in a
     /// row that disagree with it, and not before.
     #[test]
-    fn the_threshold_waits_for_samples_that_agree(wrong in proptest::collection::vec(any::<bool>(), 1..100)) {
+    fn threshold_moves_after_a_streak_of_agreeing_samples(wrong in proptest::collection::vec(any::<bool>(), 1..100)) {
         let words = CostWords::<Native>::new();
         let (now, other, mut row) = (words.broadcast_from(), 5, 0);
         for wrong in wrong {
@@ -53,7 +53,7 @@ proptest! {
 
     /// Where one way is better by more than the margin, the threshold does not stay on the wrong side.
     #[test]
-    fn a_clear_difference_is_not_overlooked(truth in costs(), start in 1_u64..72) {
+    fn threshold_follows_a_difference_beyond_the_margin(truth in costs(), start in 1_u64..72) {
         let now = truth.threshold(start, 72);
         if now < 72 {
             prop_assert!(truth.broadcast_ns <= truth.disturbance_ns(now) * 5 / 4 + 1);
@@ -67,7 +67,7 @@ proptest! {
     /// A broadcast by interrupts costs more as the number of CPUs grows. It is never chosen at fewer targets than a
     /// broadcast that disturbs no CPU. On a single CPU it disturbs none.
     #[test]
-    fn a_broadcast_that_interrupts_counts_every_cpu(truth in costs(), cpus in 1_u64..500) {
+    fn broadcast_by_interrupt_costs_every_cpu(truth in costs(), cpus in 1_u64..500) {
         let (one, all) = (truth.broadcast_disturbing(1), truth.broadcast_disturbing(cpus));
         prop_assert_eq!(one, truth);
         prop_assert_eq!(all.broadcast_ns, truth.broadcast_ns + (cpus - 1) * truth.disturbed_ns);
@@ -77,7 +77,7 @@ proptest! {
 
     /// A single sample of any size moves an estimate by less than its own size. Consistent samples bring it back.
     #[test]
-    fn estimates_follow_and_do_not_jump(
+    fn estimates_converge_and_ignore_outliers(
         old in 8_u64..1_000_000,
         sample in 0_u64..u64::MAX,
         steady in 8_u64..1_000_000,
@@ -94,7 +94,7 @@ proptest! {
     /// Requests to few and to many targets determine the cost of the first target and of each further one, from any
     /// start.
     #[test]
-    fn first_and_further_targets_are_told_apart(
+    fn costs_of_first_and_further_targets_are_separated(
         truth in costs(),
         believed in costs(),
         few in 1_u64..4,
@@ -111,7 +111,7 @@ proptest! {
 
     /// No estimate decays while samples agree with it. A sample with one target says nothing about further ones.
     #[test]
-    fn what_is_right_stays(truth in costs(), targets in 1_u64..500, took in 100_u64..50_000) {
+    fn correct_estimates_do_not_decay(truth in costs(), targets in 1_u64..500, took in 100_u64..50_000) {
         let now = Interrupts::of(&truth);
         prop_assert_eq!(now.after(targets, truth.interrupts_ns(targets)), now);
         let after = now.after(1, took);

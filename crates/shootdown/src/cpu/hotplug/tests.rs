@@ -4,7 +4,7 @@ use crate::testing::mock_kernel::{DESIGN, on, three};
 use core::sync::atomic::Ordering;
 
 #[test]
-fn a_cpu_that_goes_off_is_in_the_online_set_until_the_space_is_unloaded() {
+fn cpu_going_offline_stays_online_until_its_space_is_unloaded() {
     let (engine, _) = three(DESIGN);
     interleave::after_each(move || {
         let loaded = engine.cpus[1].own.space.load(Ordering::Relaxed) != 0;

@@ -21,7 +21,7 @@ fn page(address: u64, stride: Stride) -> Range {
 }
 
 #[test]
-fn pages_of_two_sizes_stay_two_ranges_and_neighbours_become_one() {
+fn gather_merges_neighbours_and_separates_page_sizes() {
     let mixed = add_all([page(0x1000, Stride::Size4K), page(2 * MIB, Stride::Size2M)]);
     assert_eq!(mixed.as_slice().iter().map(Range::strides).sum::<u64>(), 2);
     assert_eq!(mixed.joined(33).as_slice().len(), 2);
@@ -30,7 +30,7 @@ fn pages_of_two_sizes_stay_two_ranges_and_neighbours_become_one() {
 }
 
 #[test]
-fn scattered_pages_are_one_range_only_where_it_is_walked_and_half_wanted() {
+fn gather_joins_scattered_pages_only_if_half_are_unmapped() {
     let near = add_all([0, 2].map(|index| page(index * 4096, Stride::Size4K)));
     assert_eq!(near.joined(33).as_slice(), [Range::pages(0, 3 * 4096, Stride::Size4K)]);
     let far = add_all([0, 20].map(|index| page(index * 4096, Stride::Size4K)));
@@ -44,7 +44,7 @@ fn scattered_pages_are_one_range_only_where_it_is_walked_and_half_wanted() {
 }
 
 #[test]
-fn a_table_needs_no_range_of_its_own_where_a_page_below_it_was_unmapped() {
+fn table_above_an_unmapped_page_adds_no_range() {
     let mut kept = add_all([page(0x5000, Stride::Size4K)]);
     kept.add_table(page(0, Stride::Size2M));
     assert_eq!(kept.as_slice(), [page(0x5000, Stride::Size4K).with_tables()]);
@@ -53,7 +53,7 @@ fn a_table_needs_no_range_of_its_own_where_a_page_below_it_was_unmapped() {
 }
 
 #[test]
-fn a_table_is_a_range_of_its_own_where_pages_lie_only_beside_it() {
+fn table_without_unmapped_pages_adds_a_range() {
     // A page far above the span, just above, just below, and far below.
     for (beside, span) in [(8 * MIB, 0), (2 * MIB, 0), (6 * MIB - 4096, 6 * MIB), (0, 4 * MIB)] {
         let mut kept = add_all([page(beside, Stride::Size4K)]);
@@ -64,7 +64,7 @@ fn a_table_is_a_range_of_its_own_where_pages_lie_only_beside_it() {
 }
 
 #[test]
-fn of_too_many_ranges_the_two_that_waste_least_become_one() {
+fn full_gather_merges_the_two_closest_ranges() {
     let pages = |first: u64, count: u64| Range::pages(first * 4096, (first + count) * 4096, Stride::Size4K);
     let last = add_all([pages(0, 1), pages(1000, 1), pages(2000, 1), pages(2003, 1)]);
     assert_eq!(last.as_slice(), [pages(0, 1), pages(1000, 1), pages(2000, 4)]);
@@ -85,7 +85,7 @@ fn any_range() -> impl Strategy<Value = Range> {
 
 proptest! {
     #[test]
-    fn everything_added_is_covered_in_a_stride_no_larger(ranges in prop::collection::vec(any_range(), 1..12)) {
+    fn gather_covers_every_added_range_in_a_small_enough_stride(ranges in prop::collection::vec(any_range(), 1..12)) {
         for joined in [false, true] {
             let kept = add_all(ranges.iter().copied());
             let kept = if joined { kept.joined(33) } else { kept };
@@ -141,7 +141,7 @@ fn unmap_mixed(engine: &Sys, space: InWorld) -> Vec<u64> {
 }
 
 #[test]
-fn pages_of_two_sizes_cost_two_invalidations_on_each_cpu() {
+fn two_page_sizes_cost_two_invalidations_per_cpu() {
     // The log carries both in one request; a descriptor carries one range.
     for (design, requests) in [(LOG, 1), (DESIGN, 2)] {
         let (engine, space) = two(design);
@@ -155,7 +155,7 @@ fn pages_of_two_sizes_cost_two_invalidations_on_each_cpu() {
 }
 
 #[test]
-fn a_full_gather_says_so_and_flushes_before_the_next_frame() {
+fn full_gather_flushes_before_the_next_frame() {
     let (engine, space) = two(LOG);
     on(0, || {
         let (mut free, mut buffer) = (Vec::new(), [0_u64; 2]);
@@ -175,7 +175,7 @@ fn a_full_gather_says_so_and_flushes_before_the_next_frame() {
 }
 
 #[test]
-fn a_table_finds_room_as_a_page_does_and_is_released_without_one() {
+fn gather_counts_tables_like_pages() {
     let (engine, space) = two(LOG);
     on(0, || {
         let (mut free, mut buffer) = (Vec::new(), [0_u64; 1]);
@@ -191,7 +191,7 @@ fn a_table_finds_room_as_a_page_does_and_is_released_without_one() {
 }
 
 #[test]
-fn changed_entries_are_flushed_and_release_nothing() {
+fn changed_entries_are_flushed_without_freeing() {
     let (engine, space) = two(LOG);
     on(0, || {
         let mut buffer = [0_u64; 2];
@@ -206,7 +206,7 @@ fn changed_entries_are_flushed_and_release_nothing() {
 }
 
 #[test]
-fn a_table_comes_back_only_when_no_walk_can_hold_its_link() {
+fn gathered_table_is_freed_only_after_walks_end() {
     for requests in [Requests::Log, DESIGN.requests] {
         let design = Policy {
             walkers: Walkers::Precise,
@@ -243,13 +243,13 @@ fn a_table_comes_back_only_when_no_walk_can_hold_its_link() {
 
 #[test]
 #[should_panic(expected = "a gather needs room for one frame at least")]
-fn a_buffer_without_room_is_refused() {
+fn empty_gather_buffer_is_refused() {
     let (engine, space) = two(LOG);
     let _gather = engine.gather(space, &mut [], |_: Freed<'_, u64>| {});
 }
 
 #[test]
-fn a_gather_leaves_no_mark_that_a_flush_is_pending() {
+fn gather_leaves_no_pending_flush() {
     let (engine, space) = two(LOG);
     on(0, || unmap_mixed(engine, space));
     let before = interrupts();

@@ -50,7 +50,7 @@ fn flush(engine: &'static Sys, space: &Space<World, 1>, range: Range) -> Vec<See
 }
 
 #[test]
-fn policies_with_more_to_look_at_have_no_common_flush() {
+fn straight_path_exists_only_for_simple_policies() {
     for (policy, straight) in [
         (Policy::IPI, Straight::Descriptor),
         (Policy::PREEMPTIBLE, Straight::Descriptor),
@@ -79,7 +79,7 @@ fn policies_with_more_to_look_at_have_no_common_flush() {
 }
 
 #[test]
-fn the_other_member_is_found_if_there_is_one() {
+fn set_reports_its_only_other_member() {
     let set = CpuSet::<Native, 9>::new();
     let is = |cpu, other: Option<usize>| match (set.others(cpu), other) {
         (Others::None, None) => true,
@@ -99,7 +99,7 @@ fn the_other_member_is_found_if_there_is_one() {
 }
 
 #[test]
-fn the_own_part_comes_before_the_request_or_while_it_is_answered() {
+fn local_flush_follows_the_policys_order() {
     for (policy, order, expected) in [
         (DESIGN, Order::Serial, [Here, BeforeIpi, Sent([1].into()), Waited, Here]),
         (
@@ -124,7 +124,7 @@ fn the_own_part_comes_before_the_request_or_while_it_is_answered() {
 }
 
 #[test]
-fn a_cpu_alone_in_its_space_sends_no_request() {
+fn sole_cpu_of_a_space_sends_no_request() {
     for policy in [DESIGN, POSTS] {
         let (engine, space) = running(policy, 1);
         assert_eq!(flush(engine, space, Range::page(0x1000)), [Here]);
@@ -136,7 +136,7 @@ fn a_cpu_alone_in_its_space_sends_no_request() {
 }
 
 #[test]
-fn a_full_queue_is_left_to_the_general_path() {
+fn full_queue_takes_the_general_path() {
     let (engine, space) = running(DESIGN, 2);
     let queue = &engine.cpus[1].queue;
     while queue.claim(1, TAKEN_BACK).is_some() {}
@@ -162,7 +162,7 @@ fn a_full_queue_is_left_to_the_general_path() {
 }
 
 #[test]
-fn a_frame_that_a_target_may_read_is_not_left_by_a_panic() {
+fn panic_in_send_ipi_waits_for_the_stack_request() {
     let (engine, space) = running(DESIGN, 2);
     SEEN.take();
     ON_WAIT.set(Some(Box::new(|_| all_answer(engine))));
@@ -174,7 +174,7 @@ fn a_frame_that_a_target_may_read_is_not_left_by_a_panic() {
 }
 
 #[test]
-fn a_cpu_that_goes_off_meanwhile_is_not_waited_for() {
+fn target_going_offline_is_not_waited_for() {
     for policy in [DESIGN, POSTS] {
         for operation in 0..40 {
             let (engine, space) = running(policy, 2);
@@ -190,7 +190,7 @@ fn a_cpu_that_goes_off_meanwhile_is_not_waited_for() {
 }
 
 #[test]
-fn a_cpu_that_will_look_anyway_is_not_interrupted_again() {
+fn target_with_a_pending_ipi_is_not_interrupted_again() {
     // Another CPU's request is posted there already.
     for (policy, put) in [
         (DESIGN, (|engine| put_nothing(engine)) as fn(&Sys)),
@@ -217,7 +217,7 @@ fn put_nothing(engine: &Sys) {
 }
 
 #[test]
-fn a_waiter_is_pinned_if_it_spins() {
+fn only_spinning_waiters_are_pinned() {
     for (policy, wait, pins) in [
         (DESIGN, Wait::SpinServing, 1),
         (DESIGN, Wait::Preemptible, 0),
@@ -237,7 +237,7 @@ fn a_waiter_is_pinned_if_it_spins() {
 
 #[test]
 #[cfg(debug_assertions)]
-fn a_flush_of_others_is_refused_in_the_handler() {
+fn remote_flush_in_the_handler_is_refused() {
     // Two targets take the general path.
     for (policy, cpus) in [(DESIGN, 2), (POSTS, 2), (DESIGN, 3), (POSTS, 3)] {
         let (engine, space) = running(policy, cpus);
@@ -250,7 +250,7 @@ fn a_flush_of_others_is_refused_in_the_handler() {
 }
 
 #[test]
-fn a_cpu_that_a_broadcast_reaches_for_less_is_left_to_the_general_path() {
+fn cheaper_broadcast_takes_the_general_path() {
     let is_common = |engine: &Sys, space: InWorld| engine.is_common_target(space, 1, &engine.cpus[1]);
     let (engine, space) = running(POSTS, 2);
     assert!(is_common(engine, space));
@@ -268,7 +268,7 @@ fn a_cpu_that_a_broadcast_reaches_for_less_is_left_to_the_general_path() {
 }
 
 #[test]
-fn a_policy_without_flushes_counts_none() {
+fn policy_none_takes_no_generation() {
     for order in [Order::Serial, Order::Concurrent] {
         let (engine, space) = running(Policy { order, ..Policy::NONE }, 2);
         let generation = || space.log.generation.load(Ordering::Relaxed);

@@ -184,12 +184,12 @@ fn is_asked_until_the_root_is_gone(design: impl Into<Design> + Copy, flush: fn(&
 }
 
 #[test]
-fn a_cpu_is_asked_about_tables_until_the_root_that_it_leaves_is_gone() {
+fn cpu_is_a_target_for_tables_until_its_old_root_is_replaced() {
     is_asked_until_the_root_is_gone(LOG, |engine, space| drop(engine.dispatch(space, tables())));
 }
 
 #[test]
-fn besides_a_broadcast_a_cpu_is_interrupted_until_the_root_that_it_leaves_is_gone() {
+fn ipi_after_broadcast_includes_cpus_until_the_old_root_is_replaced() {
     let design = Policy::ARM_BROADCAST.on(Machine {
         errata: Errata {
             interrupt_too: true,
@@ -206,7 +206,7 @@ fn besides_a_broadcast_a_cpu_is_interrupted_until_the_root_that_it_leaves_is_gon
 }
 
 #[test]
-fn what_a_cpu_loads_that_is_switching_is_waited_for() {
+fn flush_waits_for_a_switching_cpu_to_load() {
     for on_tag in [false, true] {
         for loads_tag in [false, true] {
             let (engine, space) = three(LOG);
@@ -239,7 +239,7 @@ fn queued() -> &'static Request<World> {
 }
 
 #[test]
-fn a_cpu_that_waits_for_a_switch_serves_meanwhile() {
+fn wait_for_a_switch_serves_requests() {
     let (engine, space) = three(LOG);
     let asked = queued();
     assert_eq!(engine.cpus[0].queue.put(1, asked), Some((1, true)));
@@ -257,7 +257,7 @@ fn a_cpu_that_waits_for_a_switch_serves_meanwhile() {
 }
 
 #[test]
-fn a_waiter_serves_what_is_posted_meanwhile() {
+fn waiter_serves_posted_requests() {
     let (engine, space) = three(LOG);
     let posted = on(2, || engine.dispatch(space, Range::page(0x2000)));
     let served = &engine.cpus[0].served.0;
@@ -278,7 +278,7 @@ fn a_waiter_serves_what_is_posted_meanwhile() {
 }
 
 #[test]
-fn the_handler_answers_early_and_a_waiter_when_it_has_invalidated() {
+fn handler_acknowledges_early_and_a_waiter_after_invalidation() {
     for in_handler in [true, false] {
         for posted in [true, false] {
             let (engine, space) = three(Policy { ack: Ack::Early, ..LOG });
@@ -312,7 +312,7 @@ fn the_handler_answers_early_and_a_waiter_when_it_has_invalidated() {
 }
 
 #[test]
-fn of_two_requests_that_are_taken_together_the_first_brings_it_up_to_both() {
+fn first_of_two_dequeued_requests_catches_up_with_both() {
     let (engine, space) = three(Policy::IPI);
     let target = &engine.cpus[1];
     let requests = [0x1000, 0x2000].map(|address| {
@@ -375,7 +375,7 @@ fn nothing_is_missed_that_is_overwritten_meanwhile(
 }
 
 #[test]
-fn a_range_that_is_overwritten_in_the_log_as_it_is_read_takes_the_whole_tag_along() {
+fn overwritten_log_entry_flushes_the_tag() {
     nothing_is_missed_that_is_overwritten_meanwhile(
         |_, space| (&space.log, &space.log.generation),
         |engine, space, [first, last]| engine.flush_logged(&space.log, first - 1, last, Tag(5)),
@@ -384,7 +384,7 @@ fn a_range_that_is_overwritten_in_the_log_as_it_is_read_takes_the_whole_tag_alon
 }
 
 #[test]
-fn a_kernel_range_that_is_overwritten_in_the_log_as_it_is_read_takes_everything_along() {
+fn overwritten_kernel_log_entry_flushes_everything() {
     nothing_is_missed_that_is_overwritten_meanwhile(
         |engine, _| (&engine.kernel_log, &engine.kernel_log.generation),
         |engine, _, _| engine.catch_up_kernel(&engine.cpus[1]),

@@ -40,7 +40,7 @@ fn left(engine: &Sys) -> Vec<Tag> {
 }
 
 #[test]
-fn of_two_simultaneous_promotions_one_succeeds_and_no_tag_is_lost() {
+fn one_of_two_simultaneous_promotions_succeeds_without_leak() {
     for moment in 0..MOMENTS {
         let (engine, space) = with_tags(4);
         interleave::after(moment, move || on(1, || engine.promote(space)));
@@ -56,7 +56,7 @@ fn of_two_simultaneous_promotions_one_succeeds_and_no_tag_is_lost() {
 }
 
 #[test]
-fn a_space_that_has_ended_gets_no_tag() {
+fn retired_space_is_not_promoted() {
     let (engine, space) = with_tags(1);
     (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
     let _end = engine.retire(space);
@@ -68,7 +68,7 @@ fn a_space_that_has_ended_gets_no_tag() {
 }
 
 #[test]
-fn what_a_broadcast_makes_free_was_read_before_it() {
+fn dirty_tags_are_read_before_the_broadcast_that_cleans_them() {
     let (engine, space) = with_tags(1);
     engine.promote(space);
     (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
@@ -79,7 +79,7 @@ fn what_a_broadcast_makes_free_was_read_before_it() {
 }
 
 #[test]
-fn a_shortage_of_tags_is_over_when_a_space_that_has_one_ends() {
+fn retiring_a_promoted_space_ends_the_tag_shortage() {
     let (engine, space) = with_tags(1);
     let other: InWorld = Box::leak(Box::new(engine.space(Root(2))));
     let short = || engine.tag_shortage.0.load(Ordering::Relaxed);
@@ -96,7 +96,7 @@ fn a_shortage_of_tags_is_over_when_a_space_that_has_one_ends() {
 }
 
 #[test]
-fn a_tag_is_given_up_once_also_where_a_space_is_ended_twice() {
+fn space_retired_twice_frees_its_tag_once() {
     for moment in 0..MOMENTS {
         let (engine, space) = with_tags(1);
         let other: InWorld = Box::leak(Box::new(engine.space(Root(2))));
@@ -150,7 +150,7 @@ fn interrupts(seen: &[Seen]) -> Vec<&Seen> {
 }
 
 #[test]
-fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
+fn retire_interrupts_a_cpu_that_is_switching_away() {
     let (engine, space) = with_tags(1);
     (0..2).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
     // CPU 2 is in the middle of a switch, and still has the root loaded.
@@ -165,7 +165,7 @@ fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
 }
 
 #[test]
-fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
+fn retire_interrupts_a_cpu_again_that_answered_before_its_switch() {
     let (engine, space) = with_tags(1);
     (0..2).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
     let mut asked = 0;
@@ -186,7 +186,7 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
 }
 
 #[test]
-fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itself() {
+fn retire_unloads_the_space_locally_after_migration() {
     let (engine, space) = with_tags(1);
     // CPU 0 sends a request to CPUs 1 and 2, which run it. Both answer. CPU 1 leaves, and the requester moves to CPU 2,
     // which has become lazy.
@@ -207,7 +207,7 @@ fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itsel
 }
 
 #[test]
-fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
+fn promotion_reports_a_cpu_stuck_in_a_switch() {
     let (engine, space) = three(Policy {
         tags: Tags::Hybrid { promote_at: 2 },
         stuck_ns: 10,
@@ -228,7 +228,7 @@ fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
 }
 
 #[test]
-fn nothing_is_reported_where_no_cpu_is_late() {
+fn no_report_without_a_late_cpu() {
     let (engine, space) = three(Policy { stuck_ns: 0, ..DESIGN });
     let seen = retire_while_one_stays(engine, space);
     assert_eq!(interrupts(&seen).len(), 3, "it was asked again");
@@ -236,7 +236,7 @@ fn nothing_is_reported_where_no_cpu_is_late() {
 }
 
 #[test]
-fn a_cpu_that_runs_a_space_that_ends_is_asked_until_it_has_let_go_and_reported() {
+fn retire_interrupts_and_reports_a_cpu_until_it_unloads() {
     for requests in [Requests::PerRequest, Requests::Log] {
         a_cpu_that_runs_it_is_asked(requests);
     }
@@ -281,7 +281,7 @@ fn aimed(test: impl FnOnce(&'static Sys, InWorld)) {
 }
 
 #[test]
-fn a_flush_under_a_tag_is_aimed_at_cpus_that_may_hold_it_also_when_they_have_left() {
+fn targeted_broadcast_includes_departed_holders() {
     aimed(|engine, space| {
         let _done = engine.flush(space, Range::page(0x1000));
         assert_eq!(AIMED_AT.take(), [[1]], "CPU 2 is off, this one does its part itself");
@@ -296,7 +296,7 @@ fn a_flush_under_a_tag_is_aimed_at_cpus_that_may_hold_it_also_when_they_have_lef
 }
 
 #[test]
-fn a_flush_under_a_tag_that_no_other_cpu_may_hold_sends_no_request() {
+fn targeted_broadcast_without_holders_sends_nothing() {
     aimed(|engine, space| {
         on(1, || engine.cpu_offline());
         SEEN.take();
@@ -309,7 +309,7 @@ fn a_flush_under_a_tag_that_no_other_cpu_may_hold_sends_no_request() {
 }
 
 #[test]
-fn what_an_aimed_broadcast_takes_is_measured_on_one_cpu() {
+fn targeted_broadcast_is_calibrated_on_one_cpu() {
     aimed(|engine, _| {
         CLOCK.set((0..100_000).rev().collect());
         ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
@@ -327,7 +327,7 @@ fn what_an_aimed_broadcast_takes_is_measured_on_one_cpu() {
 }
 
 #[test]
-fn what_an_aimed_broadcast_takes_from_its_targets_is_counted() {
+fn targeted_broadcast_cost_includes_its_targets() {
     let worth = |(engine, space): (&'static Sys, InWorld)| {
         let costs = Costs {
             interrupt_ns: 1000,
@@ -344,7 +344,7 @@ fn what_an_aimed_broadcast_takes_from_its_targets_is_counted() {
 }
 
 #[test]
-fn work_during_an_aimed_flush_is_done_before_it_is_said_to_be_over() {
+fn flush_while_runs_its_work_before_the_targeted_broadcast_is_synchronised() {
     aimed(|engine, space| {
         // The first ends the transition.
         let _done = engine.flush(space, Range::page(0x1000));
@@ -360,7 +360,7 @@ fn work_during_an_aimed_flush_is_done_before_it_is_said_to_be_over() {
 }
 
 #[test]
-fn a_task_that_migrated_to_the_measured_cpu_sends_itself_nothing() {
+fn calibration_never_broadcasts_to_its_own_cpu() {
     aimed(|engine, _| {
         AIMED_AT.take();
         on(1, || engine.broadcast_nothing(Some(1)));
@@ -371,7 +371,7 @@ fn a_task_that_migrated_to_the_measured_cpu_sends_itself_nothing() {
 }
 
 #[test]
-fn a_cpu_that_may_hold_a_tag_stays_in_the_set_though_it_is_asked_to_leave() {
+fn holder_of_a_tag_stays_in_the_set_when_trimmed() {
     let asked = |engine: &'static Sys, space: InWorld| {
         on(1, || {
             engine.switch_to_kernel();
@@ -389,7 +389,7 @@ fn a_cpu_that_may_hold_a_tag_stays_in_the_set_though_it_is_asked_to_leave() {
 }
 
 #[test]
-fn no_cpu_measures_an_interrupt_to_itself() {
+fn calibration_never_interrupts_its_own_cpu() {
     let (engine, _) = with_tags(1);
     ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
     let mut targets = CpuMask::EMPTY;
@@ -401,7 +401,7 @@ fn no_cpu_measures_an_interrupt_to_itself() {
 }
 
 #[test]
-fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
+fn retire_waits_for_a_cpu_leaving_the_set() {
     let mut met = 0;
     for before in 0..MOMENTS {
         let storage = Storage {
@@ -436,7 +436,7 @@ fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
 }
 
 #[test]
-fn a_cpu_that_does_not_lower_its_count_in_the_set_of_a_space_that_ends_is_reported() {
+fn retire_reports_a_cpu_that_does_not_leave_the_set() {
     let design = Design::from(Policy { stuck_ns: 10, ..DESIGN });
     let mut reported = 0;
     for before in 0..MOMENTS {

@@ -39,7 +39,7 @@ fn until_they_roll_over(engine: &'static Sys) -> usize {
 }
 
 #[test]
-fn a_cpu_that_is_off_keeps_no_tag() {
+fn offline_cpu_reserves_no_tag_at_roll_over() {
     for (off, spaces) in [(false, 3), (true, 4)] {
         let (engine, _) = with_six(DESIGN);
         // Each runs a space of its own.
@@ -59,7 +59,7 @@ fn a_cpu_that_is_off_keeps_no_tag() {
 }
 
 #[test]
-fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_asked_before_the_space_has_it() {
+fn trim_before_tag_assignment_keeps_possible_holders_in_the_set() {
     let mut met = 0;
     for operation in 0..60 {
         let (engine, _) = with_six(Policy {
@@ -89,7 +89,7 @@ fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_as
 }
 
 #[test]
-fn a_cpu_that_keeps_the_lock_of_the_roll_over_is_reported_and_waited_for() {
+fn stuck_holder_of_the_roll_over_lock_is_reported() {
     let (engine, _) = with_six(Policy { stuck_ns: 10, ..DESIGN });
     let space: InWorld = Box::leak(Box::new(engine.space(Root(2))));
     let lock = &engine.rollover.lock.0;

@@ -4,7 +4,7 @@ use crate::testing::mock_kernel::{AIMED, STEPS, three};
 
 /// The hardware takes eight pages at once.
 #[test]
-fn a_long_range_under_every_tag_goes_in_as_many_broadcasts_as_it_takes() {
+fn long_any_tag_range_is_split_into_broadcasts() {
     let (engine, _) = three(Policy {
         stuck_ns: 0,
         ..Policy::ADAPTIVE

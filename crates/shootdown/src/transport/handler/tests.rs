@@ -36,7 +36,7 @@ fn flush_under_a_lock(design: impl Into<Design>, mut spin: impl FnMut(&Sys) + 's
 }
 
 #[test]
-fn a_lock_that_is_held_over_a_flush_hangs_and_is_reported_unless_its_waiters_poll() {
+fn lock_held_over_a_flush_is_reported_unless_waiters_poll() {
     for design in [STACK, LOG] {
         let hang = flush_under_a_lock(design, |_engine| {}).expect_err("no CPU answers");
         assert!(hang.contains("Stuck(1)"), "{:?}: {hang}", design.requests);
@@ -49,7 +49,7 @@ fn a_lock_that_is_held_over_a_flush_hangs_and_is_reported_unless_its_waiters_pol
 }
 
 #[test]
-fn polling_says_whether_there_was_anything() {
+fn poll_returns_whether_it_served_a_request() {
     let (engine, space) = many(LOG, 2);
     assert!(!on(1, || engine.poll()));
     let token = engine.dispatch(space, Range::page(0x1000));
@@ -59,7 +59,7 @@ fn polling_says_whether_there_was_anything() {
 }
 
 #[test]
-fn polling_inside_a_walk_answers_nothing() {
+fn poll_inside_a_walk_serves_nothing() {
     let (engine, space) = many(
         Policy {
             walkers: Walkers::Precise,
@@ -76,7 +76,7 @@ fn polling_inside_a_walk_answers_nothing() {
 }
 
 #[test]
-fn a_token_says_when_every_cpu_has_answered() {
+fn token_poll_is_true_once_every_target_answered() {
     let (engine, space) = many(LOG, 3);
     for of_kernel in [false, true] {
         let token = match of_kernel {
@@ -93,7 +93,7 @@ fn a_token_says_when_every_cpu_has_answered() {
 }
 
 #[test]
-fn a_dispatched_flush_of_kernel_addresses_says_whether_tables_were_in_it() {
+fn dispatched_kernel_flush_records_whether_it_covers_tables() {
     let (engine, _) = many(LOG, 1);
     let range = Range::page(0xffff_8000_0000_0000);
     for (range, tables) in [(range, false), (range.with_tables(), true)] {
@@ -102,7 +102,7 @@ fn a_dispatched_flush_of_kernel_addresses_says_whether_tables_were_in_it() {
 }
 
 #[test]
-fn polling_a_token_leaves_requests_to_the_interrupt_where_the_policy_does() {
+fn token_poll_serves_nothing_under_wait_spin() {
     let (engine, space) = many(
         Policy {
             wait: Wait::Spin,
@@ -119,7 +119,7 @@ fn polling_a_token_leaves_requests_to_the_interrupt_where_the_policy_does() {
 }
 
 #[test]
-fn polling_a_token_serves_this_cpu() {
+fn token_poll_serves_requests_to_this_cpu() {
     let (engine, space) = many(LOG, 2);
     let own = engine.dispatch(space, Range::page(0x1000));
     let of_another = on(1, || engine.dispatch(space, Range::page(0x2000)));
@@ -131,7 +131,7 @@ fn polling_a_token_serves_this_cpu() {
 
 /// A debug build panics. A release build does not answer, because an answer would say that the walk has ended.
 #[test]
-fn a_cpu_that_waits_inside_a_walk_does_not_answer() {
+fn wait_inside_a_walk_answers_nothing() {
     let (engine, space) = many(
         Policy {
             walkers: Walkers::Precise,
@@ -152,7 +152,7 @@ fn a_cpu_that_waits_inside_a_walk_does_not_answer() {
 }
 
 #[test]
-fn a_target_is_through_with_a_space_that_it_walked_when_it_answers() {
+fn target_has_ended_its_walks_when_it_answers() {
     let (engine, space) = many(
         Policy {
             walkers: Walkers::Sticky,

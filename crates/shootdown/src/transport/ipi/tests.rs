@@ -69,7 +69,7 @@ fn answer(engine: &'static Sys) {
 }
 
 #[test]
-fn a_full_queue_is_come_back_to_when_the_others_have_been_interrupted() {
+fn full_queue_is_retried_after_the_other_ipis() {
     for off in [false, true] {
         let (engine, space) = three(DESIGN);
         fill(engine, 1);
@@ -95,7 +95,7 @@ fn a_full_queue_is_come_back_to_when_the_others_have_been_interrupted() {
 }
 
 #[test]
-fn no_spurious_ipi_is_sent_before_the_wait_for_a_full_queue() {
+fn full_queue_wait_sends_no_spurious_ipi() {
     let (engine, space) = three(DESIGN);
     fill(engine, 1);
     fill(engine, 2);
@@ -104,7 +104,7 @@ fn no_spurious_ipi_is_sent_before_the_wait_for_a_full_queue() {
 }
 
 #[test]
-fn a_queue_that_has_a_slot_again_by_then_is_not_waited_for() {
+fn full_queue_with_a_new_free_slot_is_not_waited_for() {
     let (engine, space) = three(DESIGN);
     fill(engine, 1);
     // The second target is checked after the first was found full.
@@ -120,7 +120,7 @@ fn a_queue_that_has_a_slot_again_by_then_is_not_waited_for() {
 }
 
 #[test]
-fn a_requester_that_waits_for_a_slot_serves_meanwhile_unless_the_interrupt_does() {
+fn slot_wait_serves_requests_unless_the_handler_does() {
     for wait in [Wait::SpinServing, Wait::Spin] {
         let (engine, space) = three(Policy { wait, ..DESIGN });
         fill(engine, 1);
@@ -140,7 +140,7 @@ fn a_requester_that_waits_for_a_slot_serves_meanwhile_unless_the_interrupt_does(
 }
 
 #[test]
-fn a_cpu_that_another_requester_is_about_to_interrupt_is_not_interrupted_again() {
+fn target_with_a_ready_request_is_not_interrupted_again() {
     for requests in [Requests::PerRequest, Requests::PerCpu] {
         let (engine, space) = three(Policy { requests, ..DESIGN });
         assert!(put_nothing(engine, 1));
@@ -168,7 +168,7 @@ const LOG: Policy = Policy {
 };
 
 #[test]
-fn of_two_simultaneous_posts_one_interrupts() {
+fn one_of_two_simultaneous_posts_interrupts() {
     for operation in 0..40 {
         let (engine, space) = three(LOG);
         let interrupted = |seen: &[Seen]| {
@@ -196,7 +196,7 @@ fn of_two_simultaneous_posts_one_interrupts() {
 }
 
 #[test]
-fn a_requester_that_finds_a_post_writes_nothing_and_interrupts_no_cpu() {
+fn existing_post_saves_the_write_and_the_ipi() {
     let (engine, space) = three(LOG);
     for cpu in 1..3 {
         engine.cpus[cpu].post.fetch_or_full(POSTED);
@@ -222,7 +222,7 @@ fn wait(token: Token<'_, '_, World, 1>, on_wait: impl FnMut(u32) + 'static) -> V
 }
 
 #[test]
-fn others_are_asked_before_the_own_part_and_after_it_where_it_is_serial() {
+fn ipi_precedes_the_local_flush_unless_serial() {
     for requests in [Requests::Log, Requests::PerRequest] {
         for order in [Order::Serial, Order::Concurrent] {
             let (engine, space) = three(Policy {
@@ -246,7 +246,7 @@ fn others_are_asked_before_the_own_part_and_after_it_where_it_is_serial() {
 }
 
 #[test]
-fn a_waiter_leaves_it_to_the_interrupt_where_it_may() {
+fn waiter_under_wait_spin_leaves_requests_to_the_handler() {
     for wait in [Wait::Spin, Wait::SpinServing] {
         for requests in [Requests::Log, Requests::PerRequest] {
             let (engine, space) = three(Policy {
@@ -268,7 +268,7 @@ fn a_waiter_leaves_it_to_the_interrupt_where_it_may() {
 }
 
 #[test]
-fn who_is_answered_while_it_serves_looks_no_more() {
+fn waiter_answered_while_serving_stops_polling() {
     let (engine, space) = three(DESIGN);
     let queue = &engine.cpus[0].queue;
     put_nothing(engine, 0);
@@ -284,7 +284,7 @@ fn who_is_answered_while_it_serves_looks_no_more() {
 }
 
 #[test]
-fn a_cpu_that_does_not_answer_is_reported_once_when_the_time_is_over_and_the_clock_is_rarely_read() {
+fn late_target_is_reported_once_with_few_clock_reads() {
     for (stuck_ns, clock) in [(10, [100, 109, 110].as_slice()), (0, &[])] {
         for requests in [Requests::Log, Requests::PerRequest] {
             let (engine, space) = three(Policy {
@@ -309,7 +309,7 @@ fn a_cpu_that_does_not_answer_is_reported_once_when_the_time_is_over_and_the_clo
 }
 
 #[test]
-fn of_many_targets_each_is_waited_for() {
+fn each_of_many_targets_is_waited_for() {
     // More than the tickets that a token stores.
     const CPUS: usize = 20;
     for late in 1..CPUS {
@@ -329,7 +329,7 @@ fn of_many_targets_each_is_waited_for() {
 }
 
 #[test]
-fn a_waiter_may_be_preempted_where_the_design_says_so() {
+fn preemptible_wait_is_not_pinned() {
     for (wait_by, pins) in [(Wait::SpinServing, 1), (Wait::PreemptibleServing, 0)] {
         for requests in [Requests::Log, Requests::PerRequest] {
             let design = Policy {
@@ -348,7 +348,7 @@ fn a_waiter_may_be_preempted_where_the_design_says_so() {
 }
 
 #[test]
-fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for() {
+fn target_going_offline_during_a_request_is_not_waited_for() {
     for requests in [Requests::Log, Requests::PerRequest, Requests::PerCpu] {
         for operation in 0..80 {
             let (engine, space) = three(Policy { requests, ..DESIGN });

@@ -145,7 +145,7 @@ fn mask(cpus: &[CpuId]) -> CpuMask<1> {
 }
 
 #[test]
-fn the_wait_ends_when_every_target_has_done_its_action_and_not_before() {
+fn rar_wait_ends_once_every_target_has_acted() {
     for pace in [1, 2, 3, 7, 50] {
         let machine = Machine::new(64, 64);
         machine.rar.request(5, [1, 2, 3, 4], &mask(&[0, 6, 63]), &machine);
@@ -166,7 +166,7 @@ fn the_wait_ends_when_every_target_has_done_its_action_and_not_before() {
 }
 
 #[test]
-fn a_cpu_that_sees_a_mark_reads_all_of_the_entry() {
+fn rar_mark_is_published_after_its_payload() {
     let machine = Machine::new(4, 64);
     let (looker, seen) = (machine.clone(), Rc::new(Cell::new(0)));
     let counted = seen.clone();
@@ -191,7 +191,7 @@ fn a_cpu_that_sees_a_mark_reads_all_of_the_entry() {
 }
 
 #[test]
-fn eight_requesters_that_share_a_word_of_a_target_lose_no_mark() {
+fn rar_marks_of_eight_requesters_in_one_word_are_kept() {
     let machine = Machine::new(10, 64);
     for me in 0..8 {
         machine.rar.request(me, [me as u64, 0, 0, 0], &mask(&[9]), &machine);
@@ -210,7 +210,7 @@ fn eight_requesters_that_share_a_word_of_a_target_lose_no_mark() {
 }
 
 #[test]
-fn with_more_cpus_than_entries_no_cpu_writes_into_an_entry_in_use() {
+fn rar_entry_in_use_is_not_overwritten() {
     let machine = Machine::new(8, 2);
     machine.rar.request(0, [10, 0, 0, 0], &mask(&[7]), &machine);
     machine.rar.request(2, [12, 0, 0, 0], &mask(&[7]), &machine);
@@ -236,7 +236,7 @@ fn with_more_cpus_than_entries_no_cpu_writes_into_an_entry_in_use() {
 }
 
 #[test]
-fn a_waiter_reports_its_target_and_its_number_of_polls() {
+fn rar_wait_reports_target_and_polls() {
     let machine = Machine::new(12, 1);
     machine.rar.request(3, [3, 0, 0, 0], &mask(&[5]), &machine);
     // Neither CPU 5 nor, for CPU 4, the only entry.
@@ -267,7 +267,7 @@ fn a_waiter_reports_its_target_and_its_number_of_polls() {
 }
 
 #[test]
-fn a_cpu_has_one_action_under_way_at_a_time() {
+fn rar_requester_has_one_action_outstanding() {
     let machine = Machine::new(4, 64);
     machine.rar.request(0, [1, 0, 0, 0], &mask(&[1]), &machine);
     machine.works(5);
@@ -286,7 +286,7 @@ fn a_cpu_has_one_action_under_way_at_a_time() {
 }
 
 #[test]
-fn a_cpu_that_is_off_is_not_waited_for_and_answers_for_nothing_when_it_comes_back() {
+fn rar_wait_skips_offline_targets_and_clears_their_marks() {
     let machine = Machine::new(4, 64);
     machine.rar.request(0, [1, 0, 0, 0], &mask(&[1, 2]), &machine);
     machine.signalled.borrow_mut().retain(|&cpu| cpu != 1);
@@ -319,7 +319,7 @@ fn a_cpu_that_is_off_is_not_waited_for_and_answers_for_nothing_when_it_comes_bac
 }
 
 #[test]
-fn what_the_microcode_refuses_is_asked_again_as_everything_and_waited_for() {
+fn refused_rar_action_is_repeated_as_a_full_flush() {
     for pace in [1, 7, 50] {
         let machine = Machine::new(12, 64);
         machine.rar.request(9, [1, 0, 0, 0], &mask(&[1, 2, 3]), &machine);
@@ -349,7 +349,7 @@ impl RarSignal<2> for Large {
 }
 
 #[test]
-fn targets_beyond_the_first_64_are_remembered_for_the_wait() {
+fn rar_wait_covers_targets_beyond_64() {
     let cpus: Vec<RarCpu<Noted>> = (0..100).map(|_| RarCpu::new()).collect();
     let rar: Rar<'_, Noted, 2> = Rar::new(Box::leak(Box::new(RarTable::new())), Vec::leak(cpus), 64);
     let mut targets = CpuMask::EMPTY;
@@ -361,7 +361,7 @@ fn targets_beyond_the_first_64_are_remembered_for_the_wait() {
 }
 
 #[test]
-fn a_refusal_leaves_the_marks_of_others() {
+fn rar_refusal_keeps_other_marks() {
     let machine = Machine::new(12, 64);
     for me in [8, 9, 10] {
         machine.rar.request(me, [me as u64, 0, 0, 0], &mask(&[2]), &machine);
@@ -408,7 +408,7 @@ fn both_are_asked(entries: usize, begins: fn(&Rc<Machine>), eight: fn(&Rc<Machin
 }
 
 #[test]
-fn two_simultaneous_requesters_share_a_word_and_no_entry() {
+fn simultaneous_rar_requesters_use_distinct_entries() {
     let asks = |machine: &Rc<Machine>| machine.rar.request(8, [8, 0, 0, 0], &mask(&[2]), machine);
     both_are_asked(64, |_| {}, asks);
     for moment in 0..12 {
@@ -428,7 +428,7 @@ fn two_simultaneous_requesters_share_a_word_and_no_entry() {
 }
 
 #[test]
-fn a_refusal_is_taken_away_while_another_requester_posts() {
+fn rar_refusal_is_cleared_during_another_post() {
     let refused = |machine: &Rc<Machine>| {
         machine.rar.request(8, [8, 0, 0, 0], &mask(&[2]), machine);
         let (word, change) = machine.rar.answer(2, 8, true);
@@ -452,7 +452,7 @@ fn a_refusal_is_taken_away_while_another_requester_posts() {
 }
 
 #[test]
-fn it_lies_in_memory_as_the_hardware_reads_it() {
+fn rar_memory_layout_matches_the_hardware() {
     let table = Box::leak(Box::new(RarTable::<crate::Native, 1>::new()));
     let cpus: Vec<RarCpu<crate::Native>> = (0..2).map(|_| RarCpu::new()).collect();
     let rar = Rar::new(table, Vec::leak(cpus), 64);
@@ -480,12 +480,12 @@ fn it_lies_in_memory_as_the_hardware_reads_it() {
 
 #[test]
 #[should_panic(expected = "1 to 64 entries")]
-fn a_table_without_entries_is_refused() {
+fn rar_table_without_entries_is_refused() {
     let _ = Machine::new(1, 0);
 }
 
 #[test]
 #[should_panic(expected = "1 to 64 entries")]
-fn more_entries_than_a_vector_has_bytes_are_refused() {
+fn rar_table_larger_than_the_vector_is_refused() {
     let _ = Machine::new(1, 65);
 }

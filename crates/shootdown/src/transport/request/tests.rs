@@ -35,7 +35,7 @@ fn is_empty(queue: &Queue<Interleaved>) -> bool {
 }
 
 #[test]
-fn the_first_in_an_empty_queue_needs_an_interrupt_and_all_are_taken_once() {
+fn first_push_needs_an_ipi_and_each_request_is_taken_once() {
     for count in [1, 2, 3, QUEUE_SLOTS] {
         let queue = queue();
         for _ in 0..2 {
@@ -60,7 +60,7 @@ fn the_first_in_an_empty_queue_needs_an_interrupt_and_all_are_taken_once() {
 }
 
 #[test]
-fn slots_are_free_before_what_was_in_them_is_served() {
+fn slots_are_freed_before_their_requests_are_served() {
     for count in [1, 2, QUEUE_SLOTS] {
         let queue = queue();
         (0..count).for_each(|_| assert!(put(queue, request()).0 < 64));
@@ -76,7 +76,7 @@ fn slots_are_free_before_what_was_in_them_is_served() {
 }
 
 #[test]
-fn a_request_of_a_later_group_can_be_taken_back_while_the_first_is_served() {
+fn request_of_a_later_group_can_be_cancelled_during_service() {
     let queue = queue();
     let requests: Vec<_> = (0..2 * GROUP).map(|_| request()).collect();
     let slots: Vec<_> = requests.iter().map(|request| put(queue, request).0).collect();
@@ -100,7 +100,7 @@ fn a_request_of_a_later_group_can_be_taken_back_while_the_first_is_served() {
 }
 
 #[test]
-fn two_that_try_the_same_slot_first_get_two_slots() {
+fn simultaneous_pushes_get_distinct_slots() {
     for before in [0, 1, 62] {
         for moment in 0..MOMENTS {
             let queue = queue();
@@ -115,7 +115,7 @@ fn two_that_try_the_same_slot_first_get_two_slots() {
 }
 
 #[test]
-fn of_two_that_try_the_last_free_slot_one_gets_it() {
+fn one_of_two_requesters_gets_the_last_slot() {
     for moment in 0..MOMENTS {
         let queue = queue();
         (0..63).for_each(|_| assert!(put(queue, request()).0 < 64));
@@ -130,7 +130,7 @@ fn of_two_that_try_the_last_free_slot_one_gets_it() {
 }
 
 #[test]
-fn what_is_pushed_while_another_pushes_is_not_lost_and_one_of_them_interrupts() {
+fn simultaneous_pushes_are_kept_and_one_interrupts() {
     for moment in 0..MOMENTS {
         let (queue, mine, theirs) = (queue(), request(), request());
         let interrupts: &'static core::cell::Cell<u32> = Box::leak(Box::default());
@@ -147,7 +147,7 @@ fn what_is_pushed_while_another_pushes_is_not_lost_and_one_of_them_interrupts() 
 }
 
 #[test]
-fn what_is_pushed_while_the_owner_takes_is_taken_then_or_later_with_an_interrupt() {
+fn push_during_take_is_taken_or_interrupts() {
     for before in [1, 2] {
         for moment in 0..MOMENTS {
             let (queue, theirs) = (queue(), request());
@@ -168,7 +168,7 @@ fn what_is_pushed_while_the_owner_takes_is_taken_then_or_later_with_an_interrupt
 }
 
 #[test]
-fn a_request_is_taken_back_by_its_requester_or_taken_by_its_target_and_never_both() {
+fn request_is_either_cancelled_or_taken() {
     for moment in 0..MOMENTS {
         let (queue, mine) = (queue(), request());
         let (slot, _) = put(queue, mine);
@@ -202,7 +202,7 @@ fn a_request_is_taken_back_by_its_requester_or_taken_by_its_target_and_never_bot
 }
 
 #[test]
-fn another_cpus_request_in_the_same_slot_is_not_taken_back() {
+fn cancel_ignores_another_request_in_the_slot() {
     let (queue, mine, theirs) = (queue(), request(), request());
     let (slot, _) = put(queue, mine);
     assert_eq!(taken(queue).len(), 1);
@@ -212,7 +212,7 @@ fn another_cpus_request_in_the_same_slot_is_not_taken_back() {
 }
 
 #[test]
-fn a_slot_that_is_taken_is_not_written() {
+fn occupied_slot_is_not_written() {
     let queue = queue();
     let writes = || queue.slots.0.iter().map(|slot| slot.writes()).sum::<u32>();
     // CPU 3 finds its own slot ready, and the next one claimed but not published yet.

@@ -110,12 +110,12 @@ fn nothing_is_freed_early(before: fn(&'static Play)) {
 }
 
 #[test]
-fn no_unmap_is_over_early() {
+fn deferral_does_not_end_early() {
     nothing_is_freed_early(|_| {});
 }
 
 #[test]
-fn no_unmap_is_over_early_that_has_begun_before() {
+fn earlier_deferral_does_not_end_early() {
     nothing_is_freed_early(|play| {
         on(1, || later(play));
         on_cpu_0(play, later);
@@ -124,7 +124,7 @@ fn no_unmap_is_over_early_that_has_begun_before() {
 }
 
 #[test]
-fn no_unmap_is_over_early_while_others_end() {
+fn deferral_does_not_end_early_while_others_end() {
     nothing_is_freed_early(|play| {
         on(1, || later(play));
         on_cpu_0(play, later);
@@ -134,7 +134,7 @@ fn no_unmap_is_over_early_while_others_end() {
 }
 
 #[test]
-fn no_unmap_is_over_early_of_what_others_run() {
+fn deferral_by_another_cpu_does_not_end_early() {
     nothing_is_freed_early(|play| {
         on(1, || play.leave());
         on_cpu_0(play, |play| play.enter(0));
@@ -143,7 +143,7 @@ fn no_unmap_is_over_early_of_what_others_run() {
 
 /// No epoch waits for CPU 2, which runs nothing; CPU 1 uses the page until then.
 #[test]
-fn whose_ticks_stop_has_flushed() {
+fn cpu_stopping_its_tick_flushes_first() {
     let ends: [fn(&Play); 2] = [|play| play.engine.tick_stops(), |play| play.engine.tick()];
     for (name, design) in designs(PER_CPU) {
         for end in ends {
@@ -163,7 +163,7 @@ fn whose_ticks_stop_has_flushed() {
 }
 
 #[test]
-fn no_unmap_is_over_early_where_ticks_have_stopped() {
+fn deferral_does_not_end_early_with_stopped_ticks() {
     nothing_is_freed_early(|play| on(1, || play.engine.tick_stops()));
 }
 
@@ -188,7 +188,7 @@ const PER_CPU: fn(&Design) -> bool =
 /// CPU 1 has returned, and begins the epoch that an unmap on CPU 0 waits for. CPU 2, which has seen neither, checks
 /// which epochs are over.
 #[test]
-fn a_cpu_that_has_come_back_from_laziness_is_waited_for() {
+fn deferral_waits_for_a_cpu_back_from_lazy_mode() {
     for (name, design) in designs(PER_CPU) {
         println!("{name}");
         let (unmapped, over) = (leaked::<Cell<Option<_>>>(), leaked::<Cell<Option<DeferralsOver>>>());
@@ -225,7 +225,7 @@ fn a_cpu_that_has_come_back_from_laziness_is_waited_for() {
 /// CPU 2 begins an epoch. CPU 1 resumes ticks, and reports that it has flushed for that epoch. An unmap on CPU 0 that
 /// no longer finds CPU 1 without ticks waits for the following epoch.
 #[test]
-fn a_cpu_that_takes_ticks_again_is_waited_for() {
+fn deferral_waits_for_a_cpu_with_resumed_ticks() {
     for (name, design) in designs(PER_CPU) {
         println!("{name}");
         let unmapped = leaked::<Cell<Option<_>>>();
@@ -262,7 +262,7 @@ fn a_cpu_that_takes_ticks_again_is_waited_for() {
 /// CPU 0, which runs nothing, has found the space on per-CPU tags. Then CPU 2 promotes it, and both CPUs that run it
 /// fill what CPU 0 has withdrawn under the new tag. No tick flushes that.
 #[test]
-fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
+fn entries_under_a_new_tag_are_not_left_to_ticks() {
     let promotes = |design: &Design| design.policy.free == Free::Deferred && design.policy.tags.promote_at().is_some();
     for (name, design) in designs(promotes) {
         println!("{name}");
@@ -293,7 +293,7 @@ fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
 /// CPU 0 checks, CPU 2 frees: CPU 2 learns from CPU 0 what CPU 1 did before it ticked. At the same time CPU 1 begins
 /// the next epoch.
 #[test]
-fn a_deferral_that_is_over_is_over_for_each_cpu_that_learns_of_it() {
+fn ended_deferral_orders_every_cpu_that_observes_it() {
     for (name, design) in designs(PER_CPU) {
         println!("{name}");
         let (unmapped, memory) = (leaked::<Cell<Option<Deferral>>>(), leaked::<Cell<Memory>>());

@@ -36,7 +36,7 @@ fn everything_is_withdrawn(play: &'static Play) {
 }
 
 #[test]
-fn no_cpu_runs_under_a_tag_that_a_roll_over_has_given_away() {
+fn no_cpu_runs_under_a_tag_reassigned_by_roll_over() {
     let of_cpu_1 = |play: &'static Play| on(1, || play.enter(0));
     for (name, design) in designs(|design| design.policy.tags == Tags::System) {
         println!("{name}: a roll-over comes in on a switch");
@@ -75,7 +75,7 @@ fn no_cpu_runs_under_a_tag_that_a_roll_over_has_given_away() {
 
 /// CPU 1 takes a tag, and flushes everything because of a roll-over. Then CPU 0 takes one.
 #[test]
-fn what_is_done_under_the_lock_is_visible_to_its_next_holder() {
+fn roll_over_lock_publishes_to_its_next_holder() {
     for (name, design) in designs(|design| design.policy.tags == Tags::System) {
         println!("{name}");
         interleaving::begin(None, 0);

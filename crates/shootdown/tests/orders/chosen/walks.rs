@@ -41,7 +41,7 @@ fn freed_if_over(play: &Play, (grace, unlinked): (Grace, u64), over: GracesOver)
 
 /// CPU 1 comes online and walks; CPU 0 unlinks the table. CPU 2, which checks the grace periods, may have seen neither.
 #[test]
-fn a_walk_of_a_cpu_that_was_off_is_waited_for() {
+fn grace_period_waits_for_a_walk_of_a_cpu_just_online() {
     for (name, design) in walked_by(Walkers::GracePeriod) {
         println!("{name}");
         let (asked, over) = (leaked::<Cell<Option<_>>>(), leaked::<Cell<Option<GracesOver>>>());
@@ -74,7 +74,7 @@ fn a_walk_of_a_cpu_that_was_off_is_waited_for() {
 
 /// CPU 0 unlinks the table while CPU 1 ticks. CPU 1 then walks.
 #[test]
-fn a_walk_after_a_tick_does_not_find_what_was_unlinked_before() {
+fn walk_after_a_tick_does_not_see_unlinked_tables() {
     for (name, design) in walked_by(Walkers::GracePeriod) {
         println!("{name}");
         let asked = leaked::<Cell<Option<_>>>();
@@ -101,7 +101,7 @@ fn a_walk_after_a_tick_does_not_find_what_was_unlinked_before() {
 
 /// Several periods pass while CPU 1 requests one. Then CPU 2 walks what CPU 0 unlinks.
 #[test]
-fn periods_are_never_asked_for_again() {
+fn grace_period_request_never_goes_backwards() {
     for (name, design) in walked_by(Walkers::GracePeriod) {
         println!("{name}");
         at_each_operation(
@@ -147,7 +147,7 @@ fn frees_find_a_walker(play: &'static Play) {
 }
 
 #[test]
-fn a_walk_during_a_change_of_mode_is_found_or_known_to_be_over() {
+fn walk_during_a_mode_change_is_found_or_over() {
     for (name, design) in walked_by(Walkers::Adaptive) {
         println!("{name}");
         let memory = leaked::<Cell<Memory>>();
@@ -180,7 +180,7 @@ fn a_walk_during_a_change_of_mode_is_found_or_known_to_be_over() {
 
 /// Frees have become rare, and walks change back to registrations. Here by posts, which are waited for by their token.
 #[test]
-fn a_published_walk_is_waited_for_while_the_mode_changes_back() {
+fn published_walk_is_waited_for_during_the_change_back() {
     let design = Policy {
         walkers: Walkers::Adaptive,
         requests: Requests::Log,
@@ -203,7 +203,7 @@ fn a_published_walk_is_waited_for_while_the_mode_changes_back() {
 }
 
 #[test]
-fn a_cpu_that_comes_online_while_walks_go_over_walks_as_others_do() {
+fn cpu_coming_online_adopts_the_walk_mode() {
     for (name, design) in walked_by(Walkers::Adaptive) {
         println!("{name}");
         at_each_operation(
@@ -230,7 +230,7 @@ fn a_cpu_that_comes_online_while_walks_go_over_walks_as_others_do() {
 
 /// A free that finds walks published, and nothing to invalidate by interrupts, still waits for the walk.
 #[test]
-fn a_walk_under_way_is_waited_for_wherever_it_is_found() {
+fn free_waits_for_an_active_walk_in_every_mode() {
     use Walkers::{GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};
     for (name, design) in designs(|design| design.policy.reach != shootdown::Reach::None) {
         for walkers in [Sticky, Precise, PreciseExchange, InterruptAll, GracePeriod] {

@@ -14,7 +14,7 @@ fn deliver(engine: &Sys) {
 }
 
 #[test]
-fn no_requester_counts_on_an_interrupt_that_the_requester_below_it_owes() {
+fn nested_requester_does_not_rely_on_the_interrupted_ones_ipi() {
     for requests in [Requests::Log, Requests::PerRequest, Requests::PerCpu] {
         let mut came_in = 0;
         for operation in 0.. {
@@ -38,7 +38,7 @@ fn no_requester_counts_on_an_interrupt_that_the_requester_below_it_owes() {
 }
 
 #[test]
-fn a_frame_is_left_when_all_have_answered_also_where_the_sending_fails() {
+fn failed_send_waits_for_the_stack_request() {
     for requests in [Requests::PerRequest, Requests::PerCpu] {
         let (engine, space) = three(Policy { requests, ..DESIGN });
         ON_WAIT.set(Some(Box::new(|_| all_answer(engine))));

@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::mock_kernel::AFTER_IPI;
 
 #[test]
-fn a_cpu_that_comes_online_answers_when_it_has_flushed_everything() {
+fn cpu_coming_online_answers_after_flushing_everything() {
     let design = Policy {
         requests: Requests::Log,
         ..DESIGN
@@ -29,7 +29,7 @@ fn a_cpu_that_comes_online_answers_when_it_has_flushed_everything() {
 }
 
 #[test]
-fn a_cpu_that_goes_off_reads_no_descriptor_through_an_old_mapping() {
+fn cpu_going_offline_serves_requests_before_its_kernel_mapping_is_stale() {
     let (engine, _) = three(DESIGN);
     let request: &'static Request<World> = Box::leak(Box::new(Request::sending()));
     request.write(EncodedRequest::CATCH_UP, 0, 0);
@@ -59,7 +59,7 @@ fn a_cpu_that_goes_off_reads_no_descriptor_through_an_old_mapping() {
 }
 
 #[test]
-fn a_handler_looks_at_nothing_before_its_interrupt_is_acknowledged() {
+fn handler_acknowledges_its_interrupt_before_reading_requests() {
     let (engine, _) = three(DESIGN);
     let acknowledged: &'static core::cell::Cell<Option<u32>> = Box::leak(Box::default());
     let before = AFTER_IPI.get();

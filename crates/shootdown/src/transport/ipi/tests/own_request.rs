@@ -13,7 +13,7 @@ const TAKE_TURNS: Policy = Policy {
 };
 
 #[test]
-fn a_descriptor_that_is_waited_for_is_not_used_by_the_next_requester_on_the_same_cpu() {
+fn descriptor_in_use_is_not_reused_after_preemption() {
     let (engine, space) = three(TAKE_TURNS);
     let own = &engine.cpus[0].request;
     let mut again = true;
@@ -34,7 +34,7 @@ fn a_descriptor_that_is_waited_for_is_not_used_by_the_next_requester_on_the_same
 }
 
 #[test]
-fn a_descriptor_whose_waiter_has_not_looked_yet_is_not_used_by_the_next_requester() {
+fn completed_descriptor_is_not_reused_before_its_waiter_returns() {
     let (engine, space) = three(TAKE_TURNS);
     let own = &engine.cpus[0].request;
     flush(engine, space, move |_| {
@@ -51,7 +51,7 @@ fn a_descriptor_whose_waiter_has_not_looked_yet_is_not_used_by_the_next_requeste
 }
 
 #[test]
-fn what_comes_in_while_a_descriptor_is_filled_leaves_nothing_of_its_own_there() {
+fn nested_request_leaves_the_interrupted_descriptor_unchanged() {
     let mut came_in = 0;
     for operation in 0.. {
         let (engine, space) = three(TAKE_TURNS);
@@ -84,7 +84,7 @@ fn what_comes_in_while_a_descriptor_is_filled_leaves_nothing_of_its_own_there() 
 }
 
 #[test]
-fn a_request_tells_how_many_cpus_it_has_interrupted_of_those_that_it_waits_for() {
+fn interrupted_event_counts_ipis_and_targets() {
     let (engine, space) = three(TAKE_TURNS);
     put_nothing(engine, 2);
     EVENTS.take();
