@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_taken_apart() {
+    fn trace_line_is_parsed() {
         let text = "cc-27792   (  27792) [001] d..1.  5862.335068: tlb_flush: pages:-1 reason:local MM shootdown (3)";
         let line = line(text).expect("a line");
         assert_eq!(
@@ -272,7 +272,7 @@ mod tests {
 
     /// One job of the recording that the workload `build` is made from.
     #[test]
-    fn one_job_has_three_processes_that_flush_single_pages() {
+    fn one_compile_job_has_three_processes() {
         let extract = include_str!("../tests/data/cc_make_extract.txt");
         let mix = Mix::of(extract.as_bytes()).expect("readable");
         assert_eq!((mix.unknown, mix.exits, mix.kinds.len()), (0, 3, 3));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_lines_are_counted_and_passed_over() {
+    fn damaged_lines_are_counted_and_skipped() {
         let text = "gibberish\ncc-1 ( 1) [0] d.. 1.5: tlb_flush: pages:x reason:local MM shootdown (3)\n\
             cc-1 ( 1) [0] d.. 1.6: tlb_flush: pages:1 reason:local MM shootdown (3)\n";
         let mix = Mix::of(text.as_bytes()).expect("readable");

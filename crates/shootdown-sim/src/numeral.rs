@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_number_is_a_row_of_zeros_and_each_reads_back() {
+    fn numbers_are_written_short_and_read_back() {
         for (value, text) in [
             (0.0, "0"),
             (0.5, "0.5"),

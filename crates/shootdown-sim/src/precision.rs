@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_true_rate_about_as_often_as_it_says() {
+    fn interval_covers_the_true_rate_at_its_stated_level() {
         let held = (0..400)
             .filter(|&seed| {
                 let (series, end) = series(seed, 2000, 1000.0, 1);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_in_bursts_and_trends_are_less_certain() {
+    fn bursts_and_trends_widen_the_interval() {
         let half = |burst| {
             let (series, end) = series(7, 64_000, 100.0, burst);
             series.half_width((0, 0), end).unwrap()
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_too_little() {
+    fn too_few_samples_give_no_interval() {
         let (few, end) = series(1, FEWEST - 1, 100.0, 1);
         assert_eq!(few.half_width((0, 0), end), None);
         let mut seldom = Series::default();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_series_is_thinned_and_says_the_same() {
+    fn thinned_series_gives_the_same_interval() {
         let mut series = Series::default();
         for step in 0..100_000_u64 {
             series.add(step * 10, step + step / 10_000 * 1000);

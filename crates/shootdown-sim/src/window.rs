@@ -333,7 +333,7 @@ mod tests {
     };
 
     #[test]
-    fn time_decides_where_operations_are_many() {
+    fn window_ends_by_time_if_operations_are_many() {
         let (measured, _, outcome) = run(PLAN, 2, 50, 100);
         assert_eq!((measured.cycles, measured.ops), (40_000, 800));
         assert!(measured.warm);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_patient_wait_for_operations_and_say_how_long_that_took() {
+    fn patient_window_waits_for_enough_operations() {
         // No thread has finished an operation when the time is over.
         let slow = Plan {
             patient: Some(6),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_was_asked_for_is_kept() {
+    fn requested_window_length_is_kept() {
         let asked = Plan {
             asked: true,
             patient: Some(1000),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn charged_operations_end_both_parts_early() {
+    fn event_limit_ends_warm_up_and_measurement() {
         let short = Plan {
             events: (20, 40),
             ..PLAN
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_patient_go_on_until_the_rate_is_precise() {
+    fn patient_window_continues_until_the_rate_is_precise() {
         // Enough operations come at once; then the samples, one a turn, must suffice for batches.
         let slow = Plan {
             patient: Some(1),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_become_a_measurement_ends_half_way() {
+    fn hopeless_measurement_ends_half_way() {
         let plan = |warm_up, patient| Plan {
             patient: Some(patient),
             events: (warm_up, 400),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_without_an_operation_is_given_more_but_not_for_ever() {
+    fn window_without_operations_is_extended_within_a_bound() {
         let plan = Plan {
             patient: Some(1),
             events: (0, 20),

@@ -76,7 +76,7 @@ fn interrupt_every_cpu(machine: &Machine, system: &Sys) {
 }
 
 #[test]
-fn a_handler_is_not_said_to_have_done_what_one_beside_it_did() {
+fn handler_is_not_credited_with_a_concurrent_handlers_flush() {
     let design = Policy {
         targets: Targets::All,
         ..IPI
@@ -89,7 +89,7 @@ fn a_handler_is_not_said_to_have_done_what_one_beside_it_did() {
 }
 
 #[test]
-fn a_timer_does_not_hit_bystanders() {
+fn timer_interrupt_counts_no_bystander() {
     let system = play(4, IPI, |machine, system| {
         interrupt_every_cpu(machine, system);
         (1..ROUNDS).for_each(|round| machine.raise(3, round * ROUND + ROUND / 4));
@@ -102,7 +102,7 @@ fn a_timer_does_not_hit_bystanders() {
 /// CPU 1 runs a process, then is in lazy TLB mode on it. CPU 0 makes a request of each kind that interrupts CPU 1, and
 /// after each a request of a process that no other CPU has seen.
 #[test]
-fn a_flush_goes_its_own_way_and_not_that_of_the_one_before() {
+fn flush_is_counted_by_its_own_method() {
     const KINDS: u64 = 4;
     let system = play(2, IPI, |machine, system| {
         let (shared, own) = (system.process(1, 2 << 20), system.process(2, 2 << 20));

@@ -50,7 +50,7 @@ fn run(workload: &str, pages_per_call: u32, calls_per_flush: u32) -> Batched {
 
 /// A flush covers the pages of all its calls, and interrupts as often as one of a single page does.
 #[test]
-fn flushes_fall_as_pages_per_call_and_calls_per_flush_rise() {
+fn flushes_fall_with_pages_per_call_and_calls_per_flush() {
     for workload in ["tlb_flush2", "madvise_spin", "mmap_churn"] {
         let one = run(workload, 1, 1);
         for (pages, calls) in [(1, 1), (4, 1), (1, 4), (4, 4), (2, 8)] {

@@ -26,7 +26,7 @@ fn locks(machine: &Machine, cpus: usize, count: usize) -> Vec<Rc<SpinLock>> {
 }
 
 #[test]
-fn sections_of_one_lock_exclude_each_other_and_every_thread_gets_the_lock() {
+fn lock_is_mutually_exclusive_and_fair() {
     const TURNS: u64 = 30;
     for seed in 0..40 {
         let cpus = 2 + seed as usize % 7;
@@ -56,7 +56,7 @@ fn sections_of_one_lock_exclude_each_other_and_every_thread_gets_the_lock() {
 
 /// Two CPUs store to a word of their own, each under a lock of its own, and then read the other's.
 #[test]
-fn a_release_is_not_a_barrier() {
+fn unlock_is_not_a_full_barrier() {
     let both_old = |seed: &u64| {
         let mut machine = machine(2, *seed);
         let locks = locks(&machine, 2, 2);

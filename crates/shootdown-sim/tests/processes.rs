@@ -78,7 +78,7 @@ fn result(workload: &str, design: &str, ms: f64, set: &[(&str, f64)]) -> RunResu
 /// Nothing stale under a design that invalidates, and the one that does not is caught: even single-threaded processes
 /// free frames while their own CPU still has translations of them.
 #[test]
-fn no_workload_sees_what_was_withdrawn() {
+fn no_workload_uses_a_stale_translation() {
     for (workload, ms, set) in WORKLOADS {
         for entry in designs() {
             let result = result(workload, entry.name, ms, set);
@@ -97,7 +97,7 @@ fn no_workload_sees_what_was_withdrawn() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn same_seed_gives_the_same_run() {
     for (workload, ms, set) in WORKLOADS {
         let run = || result(workload, "adaptive", ms, set);
         assert_eq!(run(), run(), "{workload}");
@@ -106,7 +106,7 @@ fn the_same_seed_gives_the_same_run() {
 
 /// Two threads on files are interrupted about twice per loop (E10), on anonymous memory about once.
 #[test]
-fn files_take_a_second_interrupt_per_loop() {
+fn file_mappings_need_a_second_ipi_per_loop() {
     for (workload, expected) in [("tlb_flush1", 1.94), ("tlb_flush3", 1.94), ("tlb_flush2", 1.0)] {
         let spec = RunSpec {
             workload: workload.into(),
@@ -230,7 +230,7 @@ fn a_forked_frame_is_copied_once_and_freed_with_its_last_reference() {
 
 /// The reverse: the parent ends first, and its child keeps the shared pages.
 #[test]
-fn a_child_outlives_its_parent() {
+fn forked_child_outlives_its_parent() {
     play(
         |system| {
             let parent = system.process(1, 2 << 20);
@@ -253,7 +253,7 @@ fn a_child_outlives_its_parent() {
 
 /// Threads interrupt those that share their process, and no others: of five threads, two and two and one.
 #[test]
-fn threads_are_spread_over_processes_of_so_many() {
+fn threads_are_divided_into_processes_of_the_given_size() {
     for workload in ["madvise_stress", "tlb_flush2"] {
         let path = format!("workload.{workload}.process_threads");
         let sent = |each: f64| result(workload, "ipi", 1.0, &[(&path, each)]).ipis_per_op;
@@ -268,7 +268,7 @@ fn threads_are_spread_over_processes_of_so_many() {
 
 /// A page that was never written leaves a drop nothing to flush, and it takes a fraction of the time.
 #[test]
-fn a_page_that_is_never_written_is_never_flushed() {
+fn unwritten_page_is_never_flushed() {
     let [written, never] = [1.0, 0.0].map(|touch| {
         let spec = RunSpec {
             parameters: Parameters::default()
@@ -296,7 +296,7 @@ fn a_page_that_is_never_written_is_never_flushed() {
 /// x86 kernels let spurious faults find a stricter translation when a right is restored; kernels of the others flush
 /// it. One operation of `mprotect_all` removes a right and restores it.
 #[test]
-fn a_right_given_back_is_flushed_where_the_processor_does_not_find_out() {
+fn restored_right_is_flushed_except_on_x86() {
     for (machine, design, expected) in [
         ("milan-72", "ipi", 1.0),
         ("zen5-vm-2", "ipi-trim", 1.0),
@@ -332,7 +332,7 @@ fn a_right_given_back_is_flushed_where_the_processor_does_not_find_out() {
 /// A processor may fault on the stricter translation although the tables allow the write: the kernel has nothing to
 /// change.
 #[test]
-fn a_fault_on_a_stricter_translation_changes_nothing() {
+fn spurious_fault_changes_no_tables() {
     let kernel = Kernel {
         stale_faults: true,
         costs: OsCosts {
@@ -372,7 +372,7 @@ fn a_fault_on_a_stricter_translation_changes_nothing() {
 
 /// The oracle remembers live spaces, not all that ever existed.
 #[test]
-fn numbers_of_spaces_that_are_over_are_given_out_again() {
+fn numbers_of_ended_spaces_are_reused() {
     let most = Rc::new(Cell::new(0));
     let highest = most.clone();
     play(
@@ -399,7 +399,7 @@ fn until(at: u64) {
 /// A thread in any system call touches no user address: a design that uses that does not interrupt it, and a flush that
 /// it missed is caught up with before it returns.
 #[test]
-fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_user_code() {
+fn targets_in_user_do_not_interrupt_system_calls() {
     let calls: [(&str, bool, Call); 5] = [
         ("user code", false, |_, _| machine::charge(200_000)),
         ("fork", true, |system, process| drop(system.fork(process))),
@@ -461,7 +461,7 @@ fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_u
 
 /// Unmaps that release the address-space lock during their flush leave nothing behind where invalidation is free.
 #[test]
-fn ideal_invalidation_covers_the_flushes_that_unlock_early() {
+fn ideal_covers_flushes_that_unlock_early() {
     let kernel = Kernel {
         design: Policy {
             order: Order::Concurrent,

@@ -43,7 +43,7 @@ fn add_up(spec: &RunSpec) {
 }
 
 #[test]
-fn shares_of_every_workload_add_up_to_one() {
+fn time_shares_of_every_workload_sum_to_one() {
     for (workload, ..) in Workload::ALL {
         for (machine, design) in [
             ("milan-72", "ipi"),
@@ -56,7 +56,7 @@ fn shares_of_every_workload_add_up_to_one() {
 }
 
 #[test]
-fn shares_of_a_virtual_machine_add_up_to_one() {
+fn time_shares_of_a_virtual_machine_sum_to_one() {
     let set = [("vm.vcpus", 6.0), ("vm.host_cpus", 4.0), ("vm.slice", 1e5)];
     for workload in ["tlb_flush2", "mmap_churn", "latency", "reclaim"] {
         for posted in [0.0, 1.0] {
@@ -73,7 +73,7 @@ fn shares_of_a_virtual_machine_add_up_to_one() {
 /// Its flushes take microseconds each: with one reclaiming CPU of six that is a visible share. It is more than that
 /// CPU's, because on Arm a fault on an entry that a batch has cleared flushes too, before the new one is stored.
 #[test]
-fn flushes_of_reclaim_are_counted_where_no_cpu_is_interrupted() {
+fn reclaim_flushes_are_counted_without_ipis() {
     let result = run(&spec("reclaim", "ampere-32", "arm-broadcast", &[]), &mut |_| true).unwrap();
     let flushes = result.latencies.iter().find(|latency| latency.name == "flush").unwrap();
     let expected = flushes.count as f64 * flushes.p50_ns / (result.virtual_ns * 6.0);

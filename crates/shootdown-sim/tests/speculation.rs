@@ -61,26 +61,26 @@ fn sometimes(count: usize) {
 }
 
 #[test]
-fn around_an_invalidation() {
+fn speculation_fills_around_an_invalidation() {
     sometimes(filled_by(|kernel, _, _| {
         Kernel::<1>::invalidate(kernel, Local::Tag(Tag(77)))
     }));
 }
 
 #[test]
-fn around_a_root_load() {
+fn speculation_fills_around_a_root_load() {
     sometimes(filled_by(|kernel, root, tag| {
         Kernel::<1>::load_root(kernel, root, tag, true)
     }));
 }
 
 #[test]
-fn in_the_wait_for_broadcasts() {
+fn speculation_fills_during_the_broadcast_wait() {
     sometimes(filled_by(|kernel, _, _| Kernel::<1>::broadcast_sync(kernel)));
 }
 
 #[test]
-fn in_a_handler() {
+fn speculation_fills_in_a_handler() {
     sometimes(filled_by(|_, _, _| {
         machine::raise(0, machine::now());
         machine::charge(100);
@@ -88,6 +88,6 @@ fn in_a_handler() {
 }
 
 #[test]
-fn and_not_in_user_code_that_only_computes() {
+fn speculation_does_not_fill_in_user_code_without_accesses() {
     assert_eq!(filled_by(|_, _, _| machine::charge(1000)), 0);
 }

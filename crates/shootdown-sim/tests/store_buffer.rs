@@ -148,7 +148,7 @@ fn a_cpu_sees_its_own_stores_at_once() {
 }
 
 #[test]
-fn a_store_becomes_visible_without_any_barrier_and_not_at_once() {
+fn store_becomes_visible_without_barrier_after_a_delay() {
     let delayed = Rc::new(Cell::new(0));
     for seed in 0..100 {
         let mut machine = machine(2, seed, RANDOM);
@@ -170,7 +170,7 @@ fn a_store_becomes_visible_without_any_barrier_and_not_at_once() {
 }
 
 #[test]
-fn other_stores_keep_their_order_with_words_and_are_forwarded() {
+fn hooked_stores_are_ordered_with_words_and_forwarded() {
     for seed in 0..200 {
         let mut machine = machine(2, seed, RANDOM);
         let tables = Rc::new(RefCell::new([0; 4]));
@@ -200,7 +200,7 @@ fn other_stores_keep_their_order_with_words_and_are_forwarded() {
 }
 
 #[test]
-fn a_waiter_on_a_line_is_woken_by_an_other_store() {
+fn waiter_on_a_line_is_woken_by_a_hooked_store() {
     let mut machine = machine(2, 1, StoreBuffer::Timing);
     let entry = Rc::new(Cell::new(0));
     let (hooked, seen) = (Rc::clone(&entry), Rc::clone(&entry));

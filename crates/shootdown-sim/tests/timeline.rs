@@ -19,7 +19,7 @@ fn spec(design: &str) -> RunSpec {
 }
 
 #[test]
-fn a_recorded_run_finds_what_any_other_does() {
+fn recording_does_not_change_the_run() {
     for design in ["ipi", "broadcast", "adaptive"] {
         let mut plain = run(&spec(design), &mut |_| true).unwrap();
         let (recorded, events) = trace(&spec(design), &mut |_| true).unwrap();
@@ -31,7 +31,7 @@ fn a_recorded_run_finds_what_any_other_does() {
 }
 
 #[test]
-fn nothing_is_kept_once_a_recording_has_ended() {
+fn recorder_keeps_nothing_after_a_run() {
     let first = trace(&spec("ipi"), &mut |_| true).unwrap().1;
     let refused = RunSpec {
         threads: 1000,
@@ -43,7 +43,7 @@ fn nothing_is_kept_once_a_recording_has_ended() {
 }
 
 #[test]
-fn interrupts_sent_match_the_count_of_the_run() {
+fn recorded_ipis_match_the_counted_ones() {
     let (result, events) = trace(&spec("ipi"), &mut |_| true).unwrap();
     let sent: usize = events
         .iter()
@@ -61,7 +61,7 @@ fn interrupts_sent_match_the_count_of_the_run() {
 }
 
 #[test]
-fn each_shootdown_ends_after_its_targets_have_answered() {
+fn each_shootdown_ends_after_its_targets_answered() {
     let (_, events) = trace(&spec("ipi"), &mut |_| true).unwrap();
     let found = shootdowns(&events);
     assert!(found.iter().filter(|flush| flush.targets().len() >= 2).count() > 10);
@@ -130,7 +130,7 @@ fn of_many(prefetches: f64) -> (f64, f64) {
 }
 
 #[test]
-fn a_requester_of_many_posts_and_reads_answers_without_waiting_for_each_line() {
+fn requester_of_many_targets_overlaps_line_transfers() {
     let ((took, looked), (took_alone, looked_alone)) = (of_many(10.0), of_many(0.0));
     assert!(took < 0.6 * took_alone, "{took} {took_alone}");
     assert!(looked < 0.4 * looked_alone, "{looked} {looked_alone}");
@@ -138,7 +138,7 @@ fn a_requester_of_many_posts_and_reads_answers_without_waiting_for_each_line() {
 
 /// From the sender's first step to the answer: longer than the delivery, shorter than the flush that waits for it.
 #[test]
-fn every_interrupt_that_answers_is_timed_from_its_sending() {
+fn interrupt_to_answer_is_timed_from_the_send() {
     let spec = RunSpec {
         workload: "madvise_spin".into(),
         threads: 2,
@@ -172,7 +172,7 @@ fn every_interrupt_that_answers_is_timed_from_its_sending() {
 
 /// Each flush is divided without a gap, under every method of a flush; requesters that wait for lines record it.
 #[test]
-fn the_parts_of_every_flush_add_up_to_it() {
+fn parts_of_every_flush_sum_to_its_duration() {
     for (design, part) in [
         ("ipi", Part::Post),
         ("preemptible", Part::Post),
@@ -205,7 +205,7 @@ fn the_parts_of_every_flush_add_up_to_it() {
 }
 
 #[test]
-fn every_interrupted_cpu_was_a_target() {
+fn every_interrupted_cpu_is_a_target() {
     for design in ["ipi", "preemptible"] {
         let (_, events) = trace(&spec(design), &mut |_| true).unwrap();
         for flush in shootdowns(&events) {

@@ -33,7 +33,7 @@ fn overcommitted(host_cpus: f64) -> Vec<(&'static str, f64)> {
 }
 
 #[test]
-fn a_machine_whose_hypervisor_is_only_described_is_not_a_virtual_one() {
+fn machine_with_vm_costs_but_no_vcpus_is_not_virtual() {
     let mut plain = played("ipi", &[]);
     let mut described = played("ipi", &[("vm.vcpus", 0.0), ("vm.ipi_exit", 9000.0)]);
     (plain.host_seconds, described.host_seconds) = (0.0, 0.0);
@@ -42,7 +42,7 @@ fn a_machine_whose_hypervisor_is_only_described_is_not_a_virtual_one() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_and_another_another() {
+fn seed_determines_the_virtual_machine_run() {
     let set = overcommitted(4.0);
     let (mut first, mut second) = (played("ipi", &set), played("ipi", &set));
     (first.host_seconds, second.host_seconds) = (0.0, 0.0);
@@ -55,7 +55,7 @@ fn the_same_seed_gives_the_same_run_and_another_another() {
 }
 
 #[test]
-fn more_virtual_cpus_than_the_machine_has_are_refused_with_a_remedy() {
+fn too_many_virtual_cpus_are_refused_with_a_remedy() {
     let error = validate(&spec("ipi", &[("vm.vcpus", 73.0)])).unwrap_err();
     assert!(
         error.contains("milan-72 has 72 CPUs") && error.contains("--cpus 73"),
@@ -66,7 +66,7 @@ fn more_virtual_cpus_than_the_machine_has_are_refused_with_a_remedy() {
 }
 
 #[test]
-fn exits_make_interrupts_dearer_and_posting_them_spares_the_target() {
+fn vm_exits_raise_ipi_cost_and_posted_interrupts_lower_it() {
     let rate = |set: &[(&str, f64)]| played("ipi-per-cpu", set).ops_per_s;
     let bare = rate(&[]);
     let exits = rate(&[("vm.vcpus", 8.0)]);
@@ -81,7 +81,7 @@ fn exits_make_interrupts_dearer_and_posting_them_spares_the_target() {
 
 /// Only so many virtual CPUs run at a time as the host has CPUs, and the others' time is not work.
 #[test]
-fn work_takes_no_more_than_the_cpus_of_the_host() {
+fn guest_work_is_bounded_by_host_cpus() {
     for (host_cpus, others) in [(4.0, 0.0), (2.0, 0.0), (8.0, 8.0)] {
         let set = [overcommitted(host_cpus), vec![("vm.others", others)]].concat();
         let result = played("ipi", &set);
@@ -100,7 +100,7 @@ fn work_takes_no_more_than_the_cpus_of_the_host() {
 }
 
 #[test]
-fn a_requester_that_does_not_wait_for_preempted_cpus_is_faster() {
+fn pv_flush_is_faster_than_waiting_for_preempted_cpus() {
     let with = |pv_flush: f64| {
         let set = [
             overcommitted(4.0),
@@ -126,7 +126,7 @@ fn a_requester_that_does_not_wait_for_preempted_cpus_is_faster() {
 }
 
 #[test]
-fn nothing_stale_is_used_by_virtual_cpus_that_were_out() {
+fn descheduled_virtual_cpus_use_no_stale_translation() {
     for design in ["ipi", "ipi-trim", "preemptible", "adaptive", "deferred"] {
         for workload in ["tlb_flush2", "mmap_churn", "context_switch", "madvise_stress"] {
             for pv_flush in [0.0, 1.0] {
@@ -161,7 +161,7 @@ fn median(name: &str, set: &[(&str, f64)]) -> f64 {
 
 /// The time from sending an interrupt to its answer grows by exactly the settings.
 #[test]
-fn each_exit_of_an_interrupt_takes_as_long_as_its_setting_says() {
+fn each_vm_exit_takes_its_configured_time() {
     let answer = |set: &[(&str, f64)]| median("interrupt to answer", set);
     let least = answer(&[("vm.ipi_virtualised", 1.0)]);
     let sent = answer(&[]) - least;
@@ -175,7 +175,7 @@ fn each_exit_of_an_interrupt_takes_as_long_as_its_setting_says() {
 
 /// Two virtual CPUs on one: the target is descheduled, and runs again when the other's slice is over.
 #[test]
-fn a_preempted_target_is_waited_for_until_it_runs_unless_it_is_flushed_at_entry() {
+fn preempted_target_is_waited_for_unless_flushed_at_entry() {
     let flush = |set: &[(&str, f64)]| {
         let one = [("vm.host_cpus", 1.0), ("vm.spread", 0.0), ("vm.slice", 1e6)];
         median("flush", &[&one, set].concat())
@@ -193,7 +193,7 @@ fn a_preempted_target_is_waited_for_until_it_runs_unless_it_is_flushed_at_entry(
 /// slice or two of a millisecond. One that is yielded to answers some microseconds later: the window, the exit, the
 /// switch. It is preempted in user code, so only a yield to a virtual CPU with a pending interrupt finds it.
 #[test]
-fn a_yield_brings_a_preempted_target_back() {
+fn directed_yield_reschedules_a_preempted_target() {
     let answers = |boost: f64, on_send: f64| {
         let set = [
             ("vm.vcpus", 2.0),
@@ -237,7 +237,7 @@ fn a_yield_brings_a_preempted_target_back() {
 /// Locks whose waiters halt lose nothing: no hang, nothing stale, and the same work as locks that spin where no virtual
 /// CPU is preempted.
 #[test]
-fn locks_that_halt_are_woken() {
+fn halted_lock_waiters_are_woken() {
     let with = |set: &[(&str, f64)]| {
         let set = [&[("vm.vcpus", 8.0), ("vm.slice", 2e5)], set].concat();
         let spec = RunSpec {
@@ -265,7 +265,7 @@ fn locks_that_halt_are_woken() {
 
 /// `zen5-vm-2` is itself a virtual machine: its own numbers include its exit costs.
 #[test]
-fn the_measured_virtual_machine_runs_with_vm_and_changes_nothing_but_by_its_host() {
+fn vm_settings_of_a_measured_vm_change_only_its_host() {
     let on = |set: &[(&str, f64)]| {
         let with = |model: Model, &(path, value): &(&str, f64)| model.with(path, value).unwrap();
         let model = set.iter().fold(Model::find("zen5-vm-2").unwrap(), with);

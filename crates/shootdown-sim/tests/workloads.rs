@@ -35,7 +35,7 @@ fn call_us(result: &RunResult) -> f64 {
 
 /// Each call interrupts every CPU that has read the pages, and takes longer with their number.
 #[test]
-fn an_unmap_of_shared_pages_interrupts_all_that_have_read_them() {
+fn unmap_of_shared_pages_interrupts_every_reader() {
     for unmap in [0.0, 1.0] {
         let set = [
             ("workload.unmap_shared.unmap", unmap),
@@ -58,7 +58,7 @@ fn an_unmap_of_shared_pages_interrupts_all_that_have_read_them() {
 
 /// A batch of 512 pages is flushed once, where one page at a time is flushed 512 times: 99.8 % fewer interrupts.
 #[test]
-fn batches_of_migration_share_a_flush() {
+fn page_migration_batches_share_a_flush() {
     let per_page = |batch: f64| {
         let result = played("migrate", "ipi-per-cpu", 8, &[("workload.migrate.batch", batch)]);
         (result.interrupts_per_op, result.ops_per_s)
@@ -70,7 +70,7 @@ fn batches_of_migration_share_a_flush() {
 
 /// will-it-scale's processes never interrupt each other; two threads of one process do, 1 + 15/16 times a loop.
 #[test]
-fn loops_on_files_flush_as_their_sources_say() {
+fn file_loops_flush_as_in_will_it_scale() {
     for workload in ["tlb_flush1", "tlb_flush3"] {
         let path = format!("workload.{workload}.process_threads");
         let (threads, processes) = (
@@ -91,7 +91,7 @@ fn loops_on_files_flush_as_their_sources_say() {
 
 /// A chunk of any size is dropped by one call.
 #[test]
-fn a_freed_chunk_is_flushed_once() {
+fn freed_chunk_is_flushed_once() {
     let result = played("malloc_churn", "ipi-per-cpu", 8, &[]);
     let flushes = result.latencies.iter().find(|latency| latency.name == "flush").unwrap();
     let per_op = flushes.count as f64 / result.ops as f64;

@@ -85,7 +85,7 @@ fn every_field_of_a_design_has_an_axis() {
 }
 
 #[test]
-fn every_value_is_written_read_and_shown_the_same() {
+fn every_axis_value_round_trips() {
     for axis in &AXES {
         for text in samples(axis) {
             let given = settings(&[(axis.path, &text)]).unwrap();
@@ -106,7 +106,7 @@ fn every_value_is_written_read_and_shown_the_same() {
 }
 
 #[test]
-fn the_settings_of_every_preset_make_it_of_any_other() {
+fn settings_of_a_preset_reproduce_it_from_any_other() {
     for from in designs().filter(DesignEntry::takes_settings) {
         for to in designs().filter(DesignEntry::takes_settings) {
             let given = AXES.iter().try_fold(Settings::default(), |settings, axis| {
@@ -124,7 +124,7 @@ fn the_settings_of_every_preset_make_it_of_any_other() {
 }
 
 #[test]
-fn a_mistake_names_the_axis_or_its_values() {
+fn bad_setting_names_the_axis_or_its_values() {
     for (path, text, expected) in [
         (
             "design.celing",
@@ -177,7 +177,7 @@ fn a_mistake_names_the_axis_or_its_values() {
 }
 
 #[test]
-fn what_the_engine_would_refuse_is_an_error_with_a_remedy() {
+fn unfit_design_is_an_error_with_a_remedy() {
     let (x86, arm) = (Model::find("milan-72").unwrap(), Model::find("thunderx-48").unwrap());
     let without = x86.with("broadcast.available", 0.0).unwrap();
     let narrow = x86.with("tags.bits", 8.0).unwrap();
@@ -230,7 +230,7 @@ fn what_the_engine_would_refuse_is_an_error_with_a_remedy() {
 }
 
 #[test]
-fn limits_stay_as_they_are_and_what_is_not_read_is_said() {
+fn ideal_and_none_ignore_settings_and_unused_axes_are_reported() {
     let model = Model::find("milan-72").unwrap();
     let given = settings(&[("design.sample_one_in", "16"), ("design.ceiling", "1")]).unwrap();
     for limit in ["ideal", "none"] {
@@ -254,7 +254,7 @@ proptest! {
     /// Any settings are either refused with one line, or run without a stale access: no combination reaches the
     /// engine's own assertions.
     #[test]
-    fn any_settings_run_or_are_refused(
+    fn any_settings_run_without_stale_access_or_are_refused(
         given in proptest::collection::vec((0..AXES.len(), any::<proptest::sample::Index>()), 1..8),
         design in prop_oneof![Just("ipi"), Just("broadcast"), Just("adaptive"), Just("arm-broadcast")],
         machine in proptest::sample::select(Model::builtin_names()),
@@ -292,7 +292,7 @@ fn named(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn messages_and_conditions_name_axes_that_can_be_set() {
+fn messages_name_existing_axes() {
     let conditions = AXES
         .iter()
         .filter_map(|axis| axis.read)

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fewer_rights_are_covered_and_more_are_not() {
+    fn entry_covers_fewer_rights_only() {
         let ro = Entry::page(7).with(Entry::USER);
         let rw = ro.with(Entry::WRITE);
         assert!(rw.covers(ro) && !ro.covers(rw));

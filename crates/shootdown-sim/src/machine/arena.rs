@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_that_was_outgrown_is_found_out_where_pages_cannot_be_protected() {
+    fn stack_overflow_is_detected_without_guard_pages() {
         let region = Rc::new(Region::new(1 << 20, 2, 1 << 16));
         let free = (1 << 20) - PAGE;
         assert!(region.is_untouched(free));

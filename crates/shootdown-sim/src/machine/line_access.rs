@@ -238,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_struck_waiter_is_gone_and_no_other(
+        fn strike_removes_one_waiter(
             list in prop::collection::vec(0u16..300, 0..400),
             waiter in 0u16..300,
         ) {

@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn first_and_first_other_are_what_a_scan_finds(
+        fn tree_minimum_matches_a_linear_scan(
             cpus in 1usize..300,
             seed: u64,
             steps in prop::collection::vec((any::<u16>(), prop::option::of(0u64..50)), 1..400),

@@ -73,7 +73,7 @@ mod tests {
     use crate::model::Model;
 
     #[test]
-    fn a_release_has_the_changes_up_to_it() {
+    fn linux_release_includes_all_earlier_changes() {
         assert_eq!(
             release("6.4").unwrap(),
             [
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_a_number_of_a_model() {
+    fn every_linux_change_is_a_model_parameter() {
         let model = Model::find("milan-72").unwrap();
         for change in KERNEL_CHANGES {
             model.with(change.path, change.values.0).unwrap();

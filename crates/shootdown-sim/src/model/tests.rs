@@ -36,7 +36,7 @@ fn complaint(start: &str, replacement: &str) -> String {
 }
 
 #[test]
-fn every_built_in_model_reads_and_bears_its_own_name() {
+fn every_built_in_model_parses_under_its_own_name() {
     for name in Model::builtin_names() {
         let model = Model::find(name).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(&model.name, name);
@@ -44,7 +44,7 @@ fn every_built_in_model_reads_and_bears_its_own_name() {
 }
 
 #[test]
-fn milan_has_seventy_two_cpus_and_its_costs_are_in_cycles() {
+fn milan_has_72_cpus_and_costs_in_cycles() {
     let milan = Model::find("milan-72").expect("built in");
     assert_eq!((milan.topology.cpus(), milan.topology.cores()), (72, 36));
     assert_eq!(milan.costs.invlpg, 180.0);
@@ -55,7 +55,7 @@ fn milan_has_seventy_two_cpus_and_its_costs_are_in_cycles() {
 }
 
 #[test]
-fn every_number_in_the_file_is_reported_with_its_own_line_and_reason() {
+fn every_parameter_has_its_line_and_provenance() {
     for (name, _, text) in BUILTIN {
         let model = Model::find(name).expect("built in");
         let general = TABLES.iter().map(|table| table.numbers.len()).sum::<usize>();
@@ -90,7 +90,7 @@ fn every_number_in_the_file_is_reported_with_its_own_line_and_reason() {
 }
 
 #[test]
-fn a_table_of_one_instruction_set_belongs_to_its_machines_only() {
+fn instruction_set_table_is_refused_on_other_machines() {
     let thunderx = Model::find("thunderx-48").expect("built in");
     assert!(matches!(thunderx.arch, Arch::Aarch64(arm) if arm.store_barrier == 40.0 && !arm.range));
     assert_eq!(thunderx.with("tags.bits", 16.0).map(|model| model.tags.bits), Ok(16));
@@ -117,7 +117,7 @@ fn a_table_of_one_instruction_set_belongs_to_its_machines_only() {
 }
 
 #[test]
-fn fitted_and_sourced_numbers_of_every_model_lie_within_their_ranges() {
+fn model_parameters_lie_within_their_ranges() {
     for name in Model::builtin_names() {
         let model = Model::find(name).expect("built in");
         for parameter in model.parameters() {
@@ -134,7 +134,7 @@ fn fitted_and_sourced_numbers_of_every_model_lie_within_their_ranges() {
 }
 
 #[test]
-fn a_call_costs_four_movements_of_a_line_within_the_socket() {
+fn call_costs_four_line_transfers_within_the_socket() {
     for name in Model::builtin_names() {
         let model = Model::find(name).expect("built in");
         if model.arch != Arch::X86_64 {
@@ -146,7 +146,7 @@ fn a_call_costs_four_movements_of_a_line_within_the_socket() {
 }
 
 #[test]
-fn the_table_of_priors_explains_every_parameter() {
+fn priors_page_lists_every_parameter() {
     let table = include_str!("../../../../docs/src/machines/priors.md");
     for name in Model::builtin_names() {
         assert!(
@@ -164,7 +164,7 @@ fn the_table_of_priors_explains_every_parameter() {
 }
 
 #[test]
-fn a_fitted_number_keeps_the_rows_it_was_fitted_on() {
+fn fitted_parameter_keeps_its_evidence_rows() {
     let (text, _) = edited(
         "ipi_send =",
         "ipi_send = { cycles = 1100, fitted = \"E1 ipi 16 threads\" }",
@@ -182,7 +182,7 @@ fn a_fitted_number_keeps_the_rows_it_was_fitted_on() {
 }
 
 #[test]
-fn files_that_cannot_be_read_say_so_and_name_the_remedy() {
+fn unreadable_model_is_refused_with_the_remedy() {
     let unknown = Model::find("milan").expect_err("unknown").to_string();
     let known = Model::builtin_names().join(", ");
     assert_eq!(
@@ -215,7 +215,7 @@ fn files_that_cannot_be_read_say_so_and_name_the_remedy() {
 }
 
 #[test]
-fn a_file_on_disk_is_the_same_model_and_one_that_is_not_utf8_is_refused_at_its_line() {
+fn model_file_equals_built_in_and_non_utf8_is_refused() {
     let folder = std::env::temp_dir().join(format!("shootdown-model-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
     let path = folder.join("m.toml");
@@ -242,7 +242,7 @@ fn a_file_on_disk_is_the_same_model_and_one_that_is_not_utf8_is_refused_at_its_l
 }
 
 #[test]
-fn a_machine_with_remote_actions_says_so_and_can_do_without() {
+fn remote_actions_can_be_removed_from_a_machine() {
     let model = Model::find("sapphire-224").unwrap();
     let rar = model.rar.expect("it has them");
     assert_eq!((rar.entries, rar.max_pages), (64, 63));
@@ -254,7 +254,7 @@ fn a_machine_with_remote_actions_says_so_and_can_do_without() {
 }
 
 #[test]
-fn remote_actions_are_refused_where_they_cannot_be() {
+fn remote_actions_are_refused_with_broadcast_or_on_other_arches() {
     let both = Model::find("sapphire-224").unwrap().with("broadcast.available", 1.0);
     let error = both.unwrap_err().to_string();
     assert!(error.contains("rar.entries: expected no broadcasts as well"), "{error}");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn hardware_threads_beyond_the_most_cpus_are_off() {
+    fn hardware_threads_beyond_the_cpu_limit_are_unused() {
         for numbering in [Numbering::CoresFirst, Numbering::SiblingsAdjacent] {
             let many = Topology {
                 sockets: 114,
@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_cpu_is_exactly_one_thread_of_one_core(
+        fn every_cpu_is_one_thread_of_one_core(
             sockets in 1usize..4, clusters in 1usize..4, cores in 1usize..5, threads in 1usize..5, adjacent: bool,
         ) {
             let numbering = if adjacent { Numbering::SiblingsAdjacent } else { Numbering::CoresFirst };

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_model_survives_being_written_and_read() {
+    fn every_built_in_model_round_trips() {
         for name in Model::builtin_names() {
             let model = Model::find(name).unwrap();
             let again = Model::parse(&model.to_toml("about it\nand more"), "again.toml").unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_can_be_replaced_and_accounted_for() {
+    fn parameter_can_be_replaced_with_provenance() {
         let measured = Provenance::Source {
             text: "measured with \"quotes\"".into(),
             range: Some(Range { low: 1.0, high: 500.0 }),

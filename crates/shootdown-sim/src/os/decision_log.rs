@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measurements_do_not_crowd_out_decisions() {
+    fn measurements_do_not_displace_decisions_in_the_log() {
         let mut decision_log = DecisionLog::new(1);
         let measured = Event::Measured {
             way: Way::Broadcast,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_also_interrupts_is_not_counted_as_a_broadcast() {
+    fn flush_with_broadcast_and_ipi_counts_as_ipi() {
         let mut decision_log = DecisionLog::new(2);
         decision_log.goes(1, Way::Broadcast);
         decision_log.goes(1, Way::Interrupts);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupt_counts_once_and_to_whom_it_hit() {
+    fn interrupt_counts_once_by_what_it_interrupted() {
         let interrupted = Interrupted::default();
         for (category, concerned, expected) in [
             (Category::User, true, Hit::Concerned),

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_distribution_says_what_was_recorded() {
+    fn distribution_matches_the_recorded_samples() {
         let recorder = Recorder::default();
         assert_eq!(recorder.distribution(), None);
         (1..=1000).for_each(|value| recorder.record(value));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cpu_reads_far_ahead() {
+    fn feed_reads_ahead_a_bounded_time() {
         let mut feed = feed((0..1000).map(|k| (k * 100_000, 0)).collect());
         let Next::Nothing { until_ns } = feed.next(1, 0) else {
             panic!("CPU 1 has nothing to do")
@@ -134,7 +134,7 @@ mod tests {
 
     /// Another CPU may still request a flush from it.
     #[test]
-    fn a_cpu_without_steps_left_stays_until_the_recording_ends() {
+    fn cpu_without_steps_stays_until_the_recording_ends() {
         let mut feed = feed(vec![(0, 0), (900_000, 1)]);
         assert!(matches!(feed.next(0, 0), Next::Do { at_ns: 0, .. }));
         assert_eq!(feed.next(0, 10), Next::Nothing { until_ns: 900_000 });
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_late_puts_everything_off_beyond_the_slack() {
+    fn late_cpu_delays_the_replay_beyond_the_slack() {
         let mut feed = feed(vec![(0, 0), (100, 0), (10_000_000, 1)]);
         feed.next(0, 0);
         assert!(matches!(feed.next(0, SLACK_NS + 100), Next::Do { at_ns: 100, .. }));

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_have_cpus_of_their_own_and_begin_apart() {
+    fn copies_have_their_own_cpus_and_staggered_starts() {
         let mut placer = Placer::new(Scale::Copies(3), 2, 8);
         let step = run(7, 1);
         assert_eq!(
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_thread_keeps_its_cpu_wherever_it_was_recorded() {
+    fn spread_thread_keeps_one_cpu() {
         let mut placer = Placer::new(Scale::Spread, 2, 4);
         let rest = Action::Lazy { idle: true };
         assert_eq!(placed(&mut placer, run(7, 0)), [(0, 0, run(7, 0).action)]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_as_they_are_written() {
+    fn scale_rules_round_trip() {
         for text in ["1", "4", "threads:8", "spread"] {
             assert_eq!(text.parse::<Scale>().unwrap().to_string(), text);
         }

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_default_is_within_its_bounds_and_every_path_names_its_workload() {
+    fn workload_parameters_have_valid_defaults_and_paths() {
         for &(name, workload, _) in &Workload::ALL {
             for parameter in workload.parameters() {
                 Parameters::default().with(parameter.path, parameter.default).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_kept_and_replaced() {
+    fn parameter_value_can_be_set_and_replaced() {
         let parameter = all().next().expect("some workload has one");
         let once = Parameters::default().with(parameter.path, parameter.most).unwrap();
         assert_eq!(once.get(parameter), parameter.most);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_the_remedy() {
+    fn bad_parameter_names_the_remedy() {
         let parameter = all().next().expect("some workload has one");
         let none = Parameters::default();
         let unknown = none.with("workload.nothing.at_all", 1.0).unwrap_err();

@@ -168,7 +168,7 @@ fn local_first_and_deferred_exit_hold_in_every_combination() {
 
 /// The negative control.
 #[test]
-fn a_design_that_invalidates_nothing_does_not_get_away_with_it_here_either() {
+fn control_is_caught_on_arm_and_riscv() {
     for isa in [arm(ArmErrata::default()), riscv(false), riscv(true)] {
         let (_, broken, _) = runs(isa, Policy::NONE, 0..4);
         assert_eq!(broken, 4, "{isa:?}");
@@ -198,7 +198,7 @@ fn needs(errata: ArmErrata, setting: Errata) {
 }
 
 #[test]
-fn invalidations_that_can_be_lost_are_repeated() {
+fn repeat_erratum_needs_its_workaround() {
     let errata = ArmErrata {
         repeat: true,
         ..ArmErrata::default()
@@ -211,7 +211,7 @@ fn invalidations_that_can_be_lost_are_repeated() {
 }
 
 #[test]
-fn synchronisations_that_are_acknowledged_early_are_followed_by_interrupts() {
+fn early_sync_erratum_needs_interrupts() {
     let errata = ArmErrata {
         early_sync: true,
         ..ArmErrata::default()
@@ -240,7 +240,7 @@ fn spec(workload: &str, model: Model, design: &str) -> RunSpec {
 /// Every design on every shipped machine that is not x86, including processors that need workarounds: nothing stale,
 /// and the same run twice.
 #[test]
-fn every_design_runs_on_every_arm_and_risc_v_machine() {
+fn every_design_runs_on_every_arm_and_riscv_machine() {
     let model = |name: &str| Model::find(name).expect("shipped");
     let with = |name: &str, path: &str| model(name).with(path, 1.0).expect("a flag");
     let machines = [
@@ -278,7 +278,7 @@ fn every_design_runs_on_every_arm_and_risc_v_machine() {
 
 /// A machine with fewer tags than CPUs is refused with an error.
 #[test]
-fn system_wide_tags_that_do_not_outnumber_the_cpus_are_refused() {
+fn fewer_system_wide_tags_than_cpus_are_refused() {
     let narrow = |bits: f64| {
         Model::find("thunderx-48")
             .expect("shipped")

@@ -132,20 +132,20 @@ fn every_combination_on(play: Player, tags: Tags, reach: Reach) -> Tally {
 const SEEDS: u64 = 20;
 
 #[test]
-fn no_translation_outlives_its_flush_on_per_cpu_tags() {
+fn per_cpu_tags_hold_in_every_combination() {
     let sum = every_combination(Tags::PerCpu, Reach::Ipi);
     assert!(sum.engine.caught_up_partly > 0, "the log was used");
     assert!(sum.engine.deferred > 0, "unmaps were deferred");
 }
 
 #[test]
-fn no_translation_outlives_its_flush_on_per_cpu_tags_with_kernel_broadcasts() {
+fn per_cpu_tags_with_kernel_broadcasts_hold_in_every_combination() {
     let sum = every_combination(Tags::PerCpu, Reach::Broadcast);
     assert!(sum.engine.broadcasts > 0);
 }
 
 #[test]
-fn no_translation_outlives_its_flush_while_spaces_are_promoted() {
+fn promotion_holds_in_every_combination() {
     let sum = every_combination(Tags::Hybrid { promote_at: 2 }, Reach::Broadcast);
     assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
     assert!(sum.engine.rolled_over > 0, "freed tags were reclaimed");
@@ -154,7 +154,7 @@ fn no_translation_outlives_its_flush_while_spaces_are_promoted() {
 
 /// Continuous promotion and demotion, with requests on per-CPU tags broadcast or not by cost.
 #[test]
-fn no_translation_outlives_its_flush_while_spaces_are_promoted_and_demoted() {
+fn promotion_and_demotion_hold_in_every_combination() {
     let sum = every_combination(Tags::Hybrid { promote_at: 2 }, Reach::Adaptive);
     assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
     assert!(sum.engine.demoted > 0 && sum.engine.demoting > sum.engine.demoted / 2);
@@ -163,7 +163,7 @@ fn no_translation_outlives_its_flush_while_spaces_are_promoted_and_demoted() {
 
 /// The same with remote actions, which reach only CPUs that may hold a tag; fewer fit in the table than there are CPUs.
 #[test]
-fn no_translation_outlives_its_flush_while_it_is_aimed_at_the_cpus_that_may_hold_it() {
+fn targeted_broadcasts_hold_in_every_combination() {
     for reach in [Reach::Broadcast, Reach::Adaptive] {
         let sum = every_combination_on(play_remotely, Tags::Hybrid { promote_at: 2 }, reach);
         assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
@@ -175,19 +175,19 @@ fn no_translation_outlives_its_flush_while_it_is_aimed_at_the_cpus_that_may_hold
 }
 
 #[test]
-fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over() {
+fn roll_over_with_ipis_holds_in_every_combination() {
     let sum = every_combination(Tags::System, Reach::Ipi);
     assert!(sum.engine.rolled_over > 0);
 }
 
 #[test]
-fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over_under_broadcasts() {
+fn roll_over_with_broadcasts_holds_in_every_combination() {
     let sum = every_combination(Tags::System, Reach::Broadcast);
     assert!(sum.engine.rolled_over > 0 && sum.engine.broadcasts > 0);
 }
 
 #[test]
-fn no_table_page_goes_while_it_is_walked() {
+fn no_page_table_page_is_freed_during_a_walk() {
     for walkers in WALKERS {
         let mut sum = Tally::default();
         for (index, base) in [Policy::IPI, Policy::BROADCAST, Policy::ADAPTIVE]
@@ -210,7 +210,7 @@ fn no_table_page_goes_while_it_is_walked() {
 
 /// The negative control: the same traffic without invalidation is caught, at once.
 #[test]
-fn a_design_that_invalidates_nothing_does_not_get_away() {
+fn control_is_caught() {
     let (tally, story, _) = play(&Traffic {
         design: Policy::NONE.into(),
         cpus: 4,
@@ -221,7 +221,7 @@ fn a_design_that_invalidates_nothing_does_not_get_away() {
 }
 
 #[test]
-fn the_same_seed_does_not_give_two_histories() {
+fn same_seed_gives_the_same_history() {
     for &(_, design, _) in Design::PRESETS {
         let traffic = Traffic {
             design,
@@ -238,7 +238,7 @@ fn the_same_seed_does_not_give_two_histories() {
 /// Threads that are preempted and migrate anywhere: nothing stale, no endless wait, under all tags, methods, requests
 /// and waits.
 #[test]
-fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
+fn preemption_and_migration_hold_in_every_combination() {
     let mut number = 0;
     for (tags, reach) in [
         (Tags::PerCpu, Reach::Ipi),
@@ -289,7 +289,7 @@ fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
 
 /// The negative control of the above, and its determinism.
 #[test]
-fn threads_that_migrate_do_not_hide_a_missing_invalidation_nor_the_seed() {
+fn control_is_caught_with_migrating_threads() {
     let (tally, ..) = threads::play(Policy::NONE, 3, 9, 1);
     assert!(tally.violations > 0);
     for design in [Policy::IPI, Policy::PREEMPTIBLE, Policy::ADAPTIVE] {
@@ -315,7 +315,7 @@ fn spec(workload: &str, design: &str) -> RunSpec {
 
 /// A run is a pure function of its specification, except for its host time.
 #[test]
-fn a_run_does_not_depend_on_anything_but_its_specification() {
+fn run_is_a_pure_function_of_its_specification() {
     for entry in designs() {
         let once = || {
             let result = run::run(&spec("tlb_flush2", entry.name), &mut |_| true).expect("it runs");
@@ -331,7 +331,7 @@ fn a_run_does_not_depend_on_anything_but_its_specification() {
 /// Threads that read pages that others withdraw: nothing stale under any design that invalidates, and caught under the
 /// one that does not.
 #[test]
-fn readers_of_a_shared_region_do_not_see_what_was_withdrawn() {
+fn readers_of_a_shared_region_see_no_stale_translation() {
     for entry in designs() {
         let result = run::run(&spec("tlb_shared", entry.name), &mut |_| true).expect("it runs");
         assert!(result.ops > 0 && result.accesses_checked > 1000, "{}", entry.name);
@@ -345,7 +345,7 @@ fn readers_of_a_shared_region_do_not_see_what_was_withdrawn() {
 
 /// Pinning threads and a freeing side, in a space of its own and in the one that is walked.
 #[test]
-fn pages_are_pinned_under_every_design_while_tables_are_freed() {
+fn gup_fast_holds_under_every_design_while_tables_are_freed() {
     for own_space in [0.0, 1.0] {
         let parameters = Parameters::default()
             .with("workload.gup.frees_per_s", 2e5)
@@ -371,7 +371,7 @@ fn pages_are_pinned_under_every_design_while_tables_are_freed() {
 /// E10: where an interrupt takes microseconds (a virtual machine), two threads that flush the same space wait for each
 /// other's interrupts, and together do less than one alone. A waiter that serves requests avoids that.
 #[test]
-fn two_who_wait_for_each_other_need_not_wait_for_interrupts() {
+fn serving_waiters_scale_where_ipis_are_slow() {
     let machine = Arc::new(Model::find("zen5-vm-2").expect("an embedded machine"));
     let rate = |design: &str, threads| {
         let spec = RunSpec {

@@ -121,7 +121,7 @@ fn unmap_with_every_barrier_is_never_stale() {
 }
 
 #[test]
-fn without_the_first_barrier_it_is_sometimes_stale() {
+fn unmap_without_the_first_barrier_is_sometimes_stale() {
     sometimes(stale_with(ArmErrata::default(), true, |b| {
         broadcast(b, leaf_everywhere(TAG));
         synchronise(b, 0, Scope::InnerShareable);
@@ -135,7 +135,7 @@ fn without_the_first_barrier_it_is_sometimes_stale() {
 /// A barrier for this CPU alone (NSHST) publishes to its own walker. It does not order what another CPU's walker finds,
 /// nor when that CPU's invalidation takes place.
 #[test]
-fn with_a_local_first_barrier_other_cpus_are_sometimes_stale() {
+fn unmap_with_a_local_first_barrier_is_sometimes_stale_elsewhere() {
     let publish_here = |b: &mut Bed| b.hw.dsb_stores(0, Scope::Local);
     sometimes(stale_with(ArmErrata::default(), true, |b| {
         publish_here(b);
@@ -156,7 +156,7 @@ fn with_a_local_first_barrier_other_cpus_are_sometimes_stale() {
 }
 
 #[test]
-fn with_a_local_first_barrier_this_cpu_is_never_stale() {
+fn unmap_with_a_local_first_barrier_is_never_stale_locally() {
     for seed in 0..SEEDS {
         let mut b = Bed::new(HwConfig {
             seed,
@@ -206,7 +206,7 @@ fn freed_after_a_switch(of_root: bool, between: impl Fn(&mut Bed)) -> Vec<Rule> 
 }
 
 #[test]
-fn a_walk_by_the_old_root_ends_at_a_barrier_not_at_the_load() {
+fn walk_by_the_old_root_ends_at_a_barrier_not_at_the_load() {
     for of_root in [false, true] {
         let ended = freed_after_a_switch(of_root, |b| b.hw.dsb(1, Scope::Local, b.now));
         assert!(ended.is_empty(), "{ended:?}");
@@ -224,7 +224,7 @@ fn a_walk_by_the_old_root_ends_at_a_barrier_not_at_the_load() {
 }
 
 #[test]
-fn without_the_invalidation_it_is_always_stale_here() {
+fn unmap_without_invalidation_is_always_stale() {
     let n = stale(|b| {
         publish(b);
         synchronise(b, 0, Scope::InnerShareable);
@@ -233,7 +233,7 @@ fn without_the_invalidation_it_is_always_stale_here() {
 }
 
 #[test]
-fn without_the_broadcast_the_other_cpu_is_stale() {
+fn unmap_with_a_local_tlbi_is_stale_elsewhere() {
     let n = stale(|b| {
         publish(b);
         b.hw.tlbi(0, leaf(TAG), b.now).expect("a valid operand");
@@ -243,7 +243,7 @@ fn without_the_broadcast_the_other_cpu_is_stale() {
 }
 
 #[test]
-fn without_the_second_barrier_or_with_a_local_one_it_is_sometimes_stale() {
+fn unmap_without_a_shareable_second_barrier_is_sometimes_stale() {
     sometimes(stale(|b| {
         publish(b);
         broadcast(b, leaf_everywhere(TAG));
@@ -261,7 +261,7 @@ fn without_the_second_barrier_or_with_a_local_one_it_is_sometimes_stale() {
 }
 
 #[test]
-fn a_broadcast_under_the_wrong_tag_is_always_stale_here() {
+fn broadcast_under_the_wrong_asid_is_always_stale() {
     let n = stale(|b| {
         publish(b);
         broadcast(b, leaf_everywhere(TAG + 1));
@@ -271,7 +271,7 @@ fn a_broadcast_under_the_wrong_tag_is_always_stale_here() {
 }
 
 #[test]
-fn local_invalidation_in_the_others_handler_needs_its_barrier() {
+fn handler_invalidation_needs_its_own_barrier() {
     // The message comes after the publication; the handler invalidates, synchronises, answers.
     let n = stale(|b| {
         publish(b);
@@ -290,7 +290,7 @@ fn local_invalidation_in_the_others_handler_needs_its_barrier() {
 /// The requester omits its first barrier: after any form of invalidation by the handler, a walk may find the old entry
 /// again. An exception on the requester's side is no barrier, and one of a third CPU only for entries that it has read.
 #[test]
-fn local_invalidation_in_the_others_handler_needs_the_requesters_barrier_too() {
+fn handler_invalidation_needs_the_requesters_barrier() {
     let handler = |b: &mut Bed, what: Local| {
         b.hw.exception_taken(1, b.now);
         b.hw.tlbi(1, what, b.now).expect("a valid operand");
@@ -327,7 +327,7 @@ fn local_invalidation_in_the_others_handler_needs_the_requesters_barrier_too() {
 }
 
 #[test]
-fn an_entry_of_a_space_that_is_not_loaded_does_not_come_back() {
+fn entry_of_an_unloaded_space_is_not_refilled() {
     let n = stale(|b| {
         let root = b.hw.root(0);
         b.hw.load_root(1, root, 2, true, 0, b.now).expect("a valid tag");
@@ -339,7 +339,7 @@ fn an_entry_of_a_space_that_is_not_loaded_does_not_come_back() {
 }
 
 #[test]
-fn a_local_invalidation_takes_effect_by_itself_in_the_end() {
+fn local_invalidation_eventually_takes_effect_without_barrier() {
     let n = stale(|b| {
         publish(b);
         b.hw.tlbi(1, leaf(TAG), b.now).expect("a valid operand");
@@ -349,7 +349,7 @@ fn a_local_invalidation_takes_effect_by_itself_in_the_end() {
 }
 
 #[test]
-fn a_root_is_in_use_only_after_the_isb() {
+fn new_root_takes_effect_only_after_the_isb() {
     let mut old = 0;
     for seed in 0..SEEDS {
         let mut b = Bed::new(HwConfig {
@@ -374,7 +374,7 @@ fn a_root_is_in_use_only_after_the_isb() {
 }
 
 #[test]
-fn a_leaf_form_keeps_the_links_and_the_other_drops_those_on_the_path() {
+fn leaf_tlbi_keeps_links_and_full_tlbi_drops_the_path() {
     for (leaf_only, steps) in [(true, 1), (false, 4)] {
         let mut b = Bed::new(arm(ArmErrata::default()));
         let (f, g) = (b.hw.alloc_data(), b.hw.alloc_data());
@@ -414,7 +414,7 @@ impl Bed {
 }
 
 #[test]
-fn a_range_covers_its_pages_and_not_the_next() {
+fn range_tlbi_covers_exactly_its_pages() {
     let mut b = Bed::new(arm(ArmErrata::default()));
     let frames: Vec<_> = (0..8).map(|_| b.hw.alloc_data()).collect();
     for (i, &f) in frames.iter().enumerate() {
@@ -460,7 +460,7 @@ fn tag_that_exceeds_the_width_is_refused_not_truncated() {
 }
 
 #[test]
-fn one_invalidation_is_sometimes_lost_where_it_must_be_repeated() {
+fn single_tlbi_is_sometimes_lost_with_the_repeat_erratum() {
     let errata = ArmErrata {
         repeat: true,
         ..ArmErrata::default()
@@ -479,7 +479,7 @@ fn one_invalidation_is_sometimes_lost_where_it_must_be_repeated() {
 }
 
 #[test]
-fn a_synchronisation_that_is_acknowledged_early_is_made_good_by_an_exception() {
+fn early_sync_is_completed_by_an_exception() {
     let errata = ArmErrata {
         early_sync: true,
         ..ArmErrata::default()

@@ -42,7 +42,7 @@ fn broadcast_without_sync_is_sometimes_stale_and_sometimes_not() {
 }
 
 #[test]
-fn sync_on_another_cpu_proves_nothing() {
+fn sync_on_another_cpu_completes_no_broadcast() {
     let n = stale(|b| {
         b.hw.broadcast(0, pages(TAG), b.now).unwrap();
         b.now = b.hw.sync_ready_at(2, b.now);
@@ -93,7 +93,7 @@ fn sync_also_reaches_a_cpu_that_has_left_the_tag() {
 }
 
 #[test]
-fn sync_takes_as_long_as_the_slowest_cpu_may() {
+fn sync_waits_for_the_slowest_cpu() {
     let mut b = Bed::new(config(2));
     assert_eq!(b.hw.sync_ready_at(0, 50), 50);
     b.hw.broadcast(0, pages(TAG), 50).unwrap();
@@ -134,7 +134,7 @@ fn an_entry_filled_after_a_broadcast_was_issued_may_survive_its_sync() {
 }
 
 #[test]
-fn many_broadcasts_without_sync_do_not_pile_up() {
+fn outstanding_broadcasts_are_bounded() {
     let mut b = Bed::new(config(1));
     for i in 0..5000 {
         b.hw.broadcast(0, pages(TAG), i * 100).unwrap();
@@ -143,7 +143,7 @@ fn many_broadcasts_without_sync_do_not_pile_up() {
 }
 
 #[test]
-fn switching_tables_under_one_tag_without_invalidation_is_stale() {
+fn root_switch_under_one_tag_without_invalidation_is_stale() {
     let mut b = Bed::new(config(1));
     b.hw.new_space(2);
     let f = b.hw.alloc_data();
@@ -160,7 +160,7 @@ fn switching_tables_under_one_tag_without_invalidation_is_stale() {
 }
 
 #[test]
-fn without_break_before_make_both_translations_are_possible() {
+fn missing_break_before_make_allows_both_translations() {
     let mut b = Bed::new(config(2));
     let (f, g) = (b.hw.alloc_data(), b.hw.alloc_data());
     b.map(VA, f);
@@ -194,7 +194,7 @@ fn faults_after_gaining(stale_faults: bool, flush: impl Fn(&mut Bed)) -> u64 {
 }
 
 #[test]
-fn an_entry_made_more_permissive_sometimes_faults_once_until_it_is_flushed() {
+fn more_permissive_entry_may_fault_until_flushed() {
     let n = faults_after_gaining(true, |_| ());
     assert!(0 < n && n < SEEDS, "{n} of {SEEDS}");
     assert_eq!(faults_after_gaining(true, |b| b.page(1, VA, TAG)), 0);
@@ -206,7 +206,7 @@ fn an_entry_made_more_permissive_sometimes_faults_once_until_it_is_flushed() {
 }
 
 #[test]
-fn an_entry_made_valid_never_faults_on_x86() {
+fn newly_valid_entry_never_faults_on_x86() {
     for seed in 0..SEEDS {
         let mut b = Bed::new(HwConfig {
             seed,

@@ -23,7 +23,7 @@ fn c2_a_frame_freed_while_mapped() {
 }
 
 #[test]
-fn c2_a_frame_mapped_twice_is_found_under_both_addresses() {
+fn c2_frame_mapped_twice_is_found_under_both_addresses() {
     let mut b = Bed::new(config(2));
     let f = b.hw.alloc_data();
     for va in [VA, VA + 8 * PAGE] {
@@ -36,7 +36,7 @@ fn c2_a_frame_mapped_twice_is_found_under_both_addresses() {
 }
 
 #[test]
-fn c2_a_frame_kept_by_a_lazy_cpu_is_caught_at_its_use_even_before_any_completion() {
+fn c2_frame_kept_by_a_lazy_cpu_is_caught_at_its_use() {
     let (mut b, f) = unmapped();
     b.hw.set_lazy(1, true);
     b.hw.free_data(f, 0, b.now);
@@ -50,7 +50,7 @@ fn c2_a_frame_kept_by_a_lazy_cpu_is_caught_at_its_use_even_before_any_completion
 }
 
 #[test]
-fn c2_flushed_copies_and_reuse_make_no_noise() {
+fn c2_flushed_and_reused_frame_is_no_violation() {
     let (mut b, f) = unmapped();
     b.local(1, Local::Tag(Tag(TAG)));
     b.claim_flushed(0, 1, VA);
@@ -104,7 +104,7 @@ fn c3_a_table_freed_while_linked() {
 }
 
 #[test]
-fn c3_a_table_freed_while_a_cpu_caches_a_link_lazy_or_not() {
+fn c3_table_freed_while_a_link_is_cached() {
     for lazy in [false, true] {
         let (mut b, table) = table_unlinked(TAG);
         b.hw.set_lazy(1, lazy);
@@ -116,7 +116,7 @@ fn c3_a_table_freed_while_a_cpu_caches_a_link_lazy_or_not() {
 
 /// It has announced that it goes offline, and has not left the space yet: it speculates.
 #[test]
-fn c3_a_table_freed_while_a_cpu_that_goes_off_has_the_root_loaded() {
+fn c3_table_freed_while_a_cpu_going_offline_has_the_root_loaded() {
     let (mut b, table) = table_unlinked(TAG);
     b.hw.set_online(1, false);
     let mut gone = Bed { hw: b.hw.clone(), ..b };
@@ -133,7 +133,7 @@ fn c3_a_table_freed_while_a_cpu_that_goes_off_has_the_root_loaded() {
 }
 
 #[test]
-fn a_cpu_that_goes_off_speculates_until_it_has_left_its_space() {
+fn cpu_going_offline_speculates_until_it_unloads_its_space() {
     let (mut b, _) = Bed::with_page(config(2), &[]);
     b.hw.set_online(1, false);
     b.hw.speculate(1, VA, b.now);
@@ -148,7 +148,7 @@ fn a_cpu_that_goes_off_speculates_until_it_has_left_its_space() {
 }
 
 #[test]
-fn c3_links_flushed_or_unreachable_are_tolerated_until_loaded() {
+fn c3_flushed_or_unreachable_links_are_no_violation() {
     let (mut b, table) = table_unlinked(TAG);
     b.page(1, VA, TAG);
     b.hw.free_table(table, 0, b.now);
@@ -164,7 +164,7 @@ fn c3_links_flushed_or_unreachable_are_tolerated_until_loaded() {
 }
 
 #[test]
-fn c3_a_leaf_only_broadcast_does_not_make_a_table_free() {
+fn c3_leaf_only_broadcast_does_not_permit_a_table_free() {
     for (leaf_only, bad) in [(true, 1), (false, 0)] {
         for tce in [false, true] {
             let (mut b, _) = Bed::with_page(HwConfig { tce, ..config(2) }, &[1]);

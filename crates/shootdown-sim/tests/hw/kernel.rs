@@ -155,7 +155,7 @@ fn run(seed: u64, forget: Forget, broadcast: bool) -> Bed {
 }
 
 #[test]
-fn a_correct_kernel_is_never_accused() {
+fn oracle_accepts_a_correct_kernel() {
     for seed in 0..1500 {
         for broadcast in [false, true] {
             run(seed, Forget::Nothing, broadcast).assert_clean();
@@ -164,7 +164,7 @@ fn a_correct_kernel_is_never_accused() {
 }
 
 #[test]
-fn a_kernel_that_forgets_a_step_is_accused() {
+fn oracle_catches_a_kernel_that_omits_a_step() {
     let forgotten = [
         (Forget::OneCpu, false, Rule::C1),
         (Forget::CatchUp, false, Rule::C1),

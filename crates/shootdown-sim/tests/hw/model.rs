@@ -410,7 +410,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_oracle_agrees_with_the_obvious_one(steps in prop::collection::vec(step(), 1..120)) {
+    fn oracle_matches_the_reference_oracle(steps in prop::collection::vec(step(), 1..120)) {
         let mut pair = Pair::new();
         for step in &steps {
             pair.run(step)?;

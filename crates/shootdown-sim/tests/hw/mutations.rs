@@ -49,7 +49,7 @@ fn results(defect: Option<Defect>, tests: &[&str]) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn every_wrong_machine_is_noticed() {
+fn every_hardware_defect_is_noticed() {
     assert_eq!(
         mistakes("hardware").count(),
         Defect::ALL.len(),
@@ -80,7 +80,7 @@ fn every_wrong_machine_is_noticed() {
 }
 
 #[test]
-fn the_right_machine_passes_the_tests_that_notice_wrong_ones() {
+fn defect_free_machine_passes_the_same_tests() {
     let mut tests: Vec<_> = Defect::ALL
         .iter()
         .flat_map(|&defect| noticed_by(defect))

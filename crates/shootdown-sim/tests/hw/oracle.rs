@@ -6,7 +6,7 @@ use shootdown::{Broadcast, Local, Stride, Tag};
 use shootdown_sim::hw::*;
 
 #[test]
-fn c1_a_completed_request_that_forgot_a_cpu_is_told_with_its_story() {
+fn c1_request_that_missed_a_cpu_is_reported_with_its_history() {
     let (mut b, f) = unmapped();
     b.claim_flushed(0, 1, VA);
     assert_eq!(b.rules(), [Rule::C1]);
@@ -43,7 +43,7 @@ fn c1_before_the_request_completes_a_stale_hit_is_allowed() {
 }
 
 #[test]
-fn c1_a_withdrawal_after_the_request_began_is_not_its_business() {
+fn c1_request_does_not_cover_later_withdrawals() {
     let (mut b, _) = Bed::with_page(config(2), &[1]);
     let stamp = b.hw.request_begins(0, b.now);
     b.unmap(VA);
@@ -56,7 +56,7 @@ fn c1_a_withdrawal_after_the_request_began_is_not_its_business() {
 }
 
 #[test]
-fn c1_a_store_that_sat_in_a_buffer_past_its_flush_is_caught_when_it_emerges() {
+fn c1_store_buffered_past_its_flush_is_caught() {
     let mut b = Bed::new(config(2));
     let f = b.hw.alloc_data();
     b.map(VA, f);
@@ -73,7 +73,7 @@ fn c1_a_store_that_sat_in_a_buffer_past_its_flush_is_caught_when_it_emerges() {
 }
 
 #[test]
-fn c1_lost_rights_are_withdrawals_and_gained_ones_are_not() {
+fn c1_only_lost_rights_are_withdrawals() {
     for (first, second, bad) in [
         (rw(9), ro(9), true),
         (ro(9), rw(9), false),
@@ -91,7 +91,7 @@ fn c1_lost_rights_are_withdrawals_and_gained_ones_are_not() {
 }
 
 #[test]
-fn c1_the_same_frame_mapped_again_is_no_violation() {
+fn c1_remapping_the_same_frame_is_no_violation() {
     let (mut b, f) = unmapped();
     b.map(VA, f);
     b.claim_flushed(0, 1, VA);
@@ -106,7 +106,7 @@ fn c1_the_same_frame_mapped_again_is_no_violation() {
 }
 
 #[test]
-fn c1_an_older_withdrawal_is_told_from_a_newer_one_still_in_flight() {
+fn c1_older_and_newer_withdrawals_are_distinguished() {
     let (mut b, _) = unmapped(); // CPU 1 caches the first frame
     let stamp = b.hw.request_begins(0, b.now);
     let g = b.hw.alloc_data();
@@ -120,7 +120,7 @@ fn c1_an_older_withdrawal_is_told_from_a_newer_one_still_in_flight() {
 }
 
 #[test]
-fn c1_a_lazy_cpu_may_keep_what_it_cannot_use_until_it_leaves() {
+fn c1_lazy_cpu_may_keep_stale_entries_until_it_leaves() {
     let (mut b, _) = unmapped();
     b.hw.set_lazy(1, true);
     b.claim_flushed(0, 1, VA);
@@ -138,7 +138,7 @@ fn c1_a_lazy_cpu_may_keep_what_it_cannot_use_until_it_leaves() {
 }
 
 #[test]
-fn c1_a_lazy_cpu_that_uses_what_it_kept_is_caught() {
+fn c1_lazy_cpu_using_a_stale_entry_is_caught() {
     let (mut b, _) = unmapped();
     b.hw.set_lazy(1, true);
     b.claim_flushed(0, 1, VA);
@@ -147,7 +147,7 @@ fn c1_a_lazy_cpu_that_uses_what_it_kept_is_caught() {
 }
 
 #[test]
-fn c1_a_tag_not_loaded_may_stay_behind_until_it_is_loaded_without_catching_up() {
+fn c1_unloaded_tag_may_be_stale_until_loaded() {
     for flush in [true, false] {
         let (mut b, _) = unmapped();
         b.load(1, 0, 0, true);
@@ -171,7 +171,7 @@ fn c1_a_switch_may_finish_catching_up_after_a_completion() {
 }
 
 #[test]
-fn c1_whole_space_and_large_completions_find_what_page_completions_find() {
+fn c1_large_completions_match_page_completions() {
     let claims: [fn(&mut Bed, Stamp); 2] = [
         |b, s| b.hw.completed_space(1, s, 0, 9),
         |b, s| b.hw.completed(1, 0..1 << 47, s, 0, 9),
@@ -233,7 +233,7 @@ fn c1_kernel_pages_bind_lazy_and_switching_cpus_but_not_offline_ones() {
 }
 
 #[test]
-fn c1_collapse_into_a_large_page_withdraws_the_small_ones() {
+fn c1_collapse_into_a_large_page_withdraws_small_pages() {
     let mut b = Bed::new(config(2));
     let (f, large) = (b.hw.alloc_data(), b.hw.alloc_data());
     b.map(VA, f);
@@ -278,7 +278,7 @@ fn c1_a_fill_through_a_link_to_an_unlinked_table_is_caught() {
 }
 
 #[test]
-fn c1_a_table_that_moves_takes_its_translations_along() {
+fn c1_moved_table_keeps_its_translations() {
     let (mut b, f) = Bed::with_page(config(2), &[1]);
     let to = 0x1000_0000;
     let (from_table, to_table) = (
@@ -296,7 +296,7 @@ fn c1_a_table_that_moves_takes_its_translations_along() {
 }
 
 #[test]
-fn c4_a_tag_that_changed_hands_with_entries_left() {
+fn c4_reassigned_tag_with_remaining_entries() {
     for keep in [false, true] {
         let mut b = Bed::new(config(1));
         b.hw.new_space(2);
@@ -310,7 +310,7 @@ fn c4_a_tag_that_changed_hands_with_entries_left() {
 }
 
 #[test]
-fn c4_global_kernel_entries_belong_to_everyone() {
+fn c4_global_kernel_entries_are_shared() {
     let mut b = Bed::new(config(1));
     b.hw.new_space(2);
     let f = b.hw.alloc_data();
@@ -323,7 +323,7 @@ fn c4_global_kernel_entries_belong_to_everyone() {
 }
 
 #[test]
-fn a_space_that_ended_leaves_no_history_and_no_noise() {
+fn ended_space_leaves_no_history() {
     let mut b = Bed::new(config(2));
     for space in 2..200 {
         let root = b.hw.new_space(space);
@@ -353,7 +353,7 @@ fn a_space_that_ended_leaves_no_history_and_no_noise() {
 }
 
 #[test]
-fn only_the_first_violations_keep_a_story_but_all_are_counted() {
+fn only_the_first_violations_keep_a_history_and_all_are_counted() {
     let mut b = Bed::new(HwConfig {
         stories: 2,
         ..config(2)
@@ -393,7 +393,7 @@ fn protected_while_away(churn: u64) -> (Vec<Rule>, bool) {
 }
 
 #[test]
-fn a_withdrawal_binds_for_longer_than_it_is_remembered() {
+fn withdrawal_stays_binding_after_its_record_is_evicted() {
     // The ring of records holds 131,072.
     for churn in [0, 131_071, 131_073, 300_000] {
         assert_eq!(protected_while_away(churn), (vec![Rule::C1], false), "after {churn}");
@@ -435,7 +435,7 @@ fn read_through_a_link_to_a_moved_table(mapped_before: bool) -> (Vec<Rule>, bool
 }
 
 #[test]
-fn what_is_read_at_the_old_place_of_a_table_that_has_moved_is_told() {
+fn access_at_the_old_place_of_a_moved_table_is_explained() {
     for mapped_before in [true, false] {
         let found = read_through_a_link_to_a_moved_table(mapped_before);
         assert_eq!(found, (vec![Rule::C1], true), "mapped before: {mapped_before}");

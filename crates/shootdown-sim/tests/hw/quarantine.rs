@@ -16,7 +16,7 @@ fn quarantined() -> (Bed, u32, u64) {
 }
 
 #[test]
-fn what_is_in_quarantine_may_be_used_until_it_ends() {
+fn quarantined_frame_may_be_used_until_quarantine_ends() {
     let (mut b, frame, number) = quarantined();
     assert!(b.hits(1, VA));
     b.page(1, VA, TAG);
@@ -29,14 +29,14 @@ fn what_is_in_quarantine_may_be_used_until_it_ends() {
 }
 
 #[test]
-fn c1_what_is_still_cached_when_a_quarantine_ends_is_found() {
+fn c1_entry_cached_at_the_end_of_quarantine_is_found() {
     let (mut b, _, number) = quarantined();
     b.hw.quarantine_ends(number, 0, b.now);
     assert_eq!(b.rules(), [Rule::C1]);
 }
 
 #[test]
-fn c1_a_range_in_quarantine_is_not_mapped_although_no_cpu_has_it_cached() {
+fn c1_mapping_a_quarantined_range_is_a_violation() {
     let (mut b, _, _) = quarantined();
     b.page(1, VA, TAG);
     let other = b.hw.alloc_data();
@@ -47,7 +47,7 @@ fn c1_a_range_in_quarantine_is_not_mapped_although_no_cpu_has_it_cached() {
 }
 
 #[test]
-fn c2_a_frame_in_quarantine_is_not_freed_although_no_cpu_has_it_cached() {
+fn c2_freeing_a_quarantined_frame_is_a_violation() {
     let (mut b, frame, _) = quarantined();
     b.page(1, VA, TAG);
     b.hw.free_data(frame, 0, b.now);
@@ -55,14 +55,14 @@ fn c2_a_frame_in_quarantine_is_not_freed_although_no_cpu_has_it_cached() {
 }
 
 #[test]
-fn c1_a_quarantine_does_not_loosen_what_another_request_has_made_binding() {
+fn c1_quarantine_does_not_relax_a_completed_request() {
     let (mut b, _, _) = quarantined();
     b.claim_flushed(0, 1, VA);
     assert_eq!(b.rules(), [Rule::C1]);
 }
 
 #[test]
-fn the_quarantine_of_one_space_does_not_concern_another() {
+fn quarantine_is_per_space() {
     let (mut b, _, _) = quarantined();
     let root = b.hw.new_space(2);
     let other = b.hw.alloc_data();

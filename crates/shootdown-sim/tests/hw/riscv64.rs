@@ -62,7 +62,7 @@ fn sometimes(count: usize) {
 }
 
 #[test]
-fn a_fence_concerns_its_own_hart_only() {
+fn fence_affects_only_its_own_hart() {
     let other = stale(false, false, |b| {
         b.hw.sfence(0, page(TAG, true), b.now).expect("a valid operand");
     });
@@ -80,7 +80,7 @@ fn a_fence_concerns_its_own_hart_only() {
 }
 
 #[test]
-fn the_firmware_reaches_every_hart() {
+fn remote_fence_reaches_every_hart() {
     let pages = |leaf_only| Broadcast::Pages {
         address: VA,
         stride: Stride::Size4K,
@@ -95,7 +95,7 @@ fn the_firmware_reaches_every_hart() {
 }
 
 #[test]
-fn svinval_is_complete_only_behind_its_last_step() {
+fn svinval_completes_only_after_sfence_inval_ir() {
     let whole = stale(true, false, |b| {
         b.hw.sfence_w_inval(1);
         b.hw.sinval(1, page(TAG, true), b.now).expect("it has Svinval");
@@ -109,7 +109,7 @@ fn svinval_is_complete_only_behind_its_last_step() {
 }
 
 #[test]
-fn svinval_is_not_ordered_behind_table_writes_without_its_first_step() {
+fn svinval_needs_sfence_w_inval_after_table_writes() {
     sometimes(stale(true, true, |b| {
         b.hw.sinval(0, page(TAG, true), b.now).expect("it has Svinval");
         b.hw.sfence_inval_ir(0);
@@ -123,13 +123,13 @@ fn svinval_is_not_ordered_behind_table_writes_without_its_first_step() {
 }
 
 #[test]
-fn svinval_does_not_exist_everywhere() {
+fn svinval_is_undefined_without_the_extension() {
     let mut b = Bed::new(riscv(false, 1));
     assert_eq!(b.hw.sinval(0, Local::All, 0), Err(HardwareFault::Undefined));
 }
 
 #[test]
-fn a_fence_with_an_address_leaves_links_and_one_without_takes_them() {
+fn only_a_fence_without_address_drops_links() {
     for (what, steps) in [(page(TAG, true), 1), (page(TAG, false), 1), (Local::Tag(Tag(TAG)), 4)] {
         let mut b = Bed::new(riscv(false, 1));
         let f = b.hw.alloc_data();
@@ -143,7 +143,7 @@ fn a_fence_with_an_address_leaves_links_and_one_without_takes_them() {
 }
 
 #[test]
-fn a_table_freed_behind_a_fence_with_an_address_is_walked_into() {
+fn table_freed_after_an_address_fence_is_walked() {
     for (what, broken) in [(page(TAG, false), true), (Local::Tag(Tag(TAG)), false)] {
         let mut b = Bed::new(riscv(false, 1));
         let f = b.hw.alloc_data();
@@ -159,7 +159,7 @@ fn a_table_freed_behind_a_fence_with_an_address_is_walked_into() {
 }
 
 #[test]
-fn forms_with_a_tag_skip_global_entries() {
+fn fences_with_asid_skip_global_entries() {
     let global = |what: Local| {
         let mut b = Bed::new(riscv(false, 1));
         let f = b.hw.alloc_data();
@@ -181,7 +181,7 @@ fn forms_with_a_tag_skip_global_entries() {
 }
 
 #[test]
-fn a_newly_valid_mapping_sometimes_faults_until_it_is_fenced() {
+fn newly_valid_mapping_may_fault_until_fenced() {
     let mut faulted = 0;
     for seed in 0..SEEDS {
         let mut b = Bed::new(riscv(false, seed));
@@ -197,7 +197,7 @@ fn a_newly_valid_mapping_sometimes_faults_until_it_is_fenced() {
 }
 
 #[test]
-fn writing_the_root_flushes_nothing() {
+fn satp_write_flushes_nothing() {
     let mut b = Bed::new(riscv(false, 1));
     b.hw.new_space(2);
     let f = b.hw.alloc_data();
@@ -238,7 +238,7 @@ fn root_freed_on(config: HwConfig, between: impl Fn(&mut Bed)) -> Vec<Rule> {
 }
 
 #[test]
-fn a_walk_under_the_old_tag_ends_at_a_fence_that_names_it() {
+fn walk_under_the_old_asid_ends_at_its_fence() {
     let fence = |what: Local| {
         move |b: &mut Bed| {
             b.hw.sfence(1, what, b.now).expect("a valid operand");
@@ -269,7 +269,7 @@ fn a_walk_under_the_old_tag_ends_at_a_fence_that_names_it() {
 }
 
 #[test]
-fn nothing_is_awaited_on_harts_whose_walks_end_at_the_write_of_satp() {
+fn no_fence_is_needed_if_satp_writes_end_walks() {
     let config = HwConfig {
         isa: Isa::Riscv64(Riscv64 {
             root_load_ends_walks: true,
@@ -299,7 +299,7 @@ fn after_an_untagged_load(load: impl Fn(&mut Bed)) -> Vec<Rule> {
 /// A load of CR3 without PCIDs drops every entry that is not global. A port that expects the same of satp leaks one
 /// space's pages to the next.
 #[test]
-fn a_port_without_asids_that_copies_the_rule_of_x86_leaks_between_spaces() {
+fn without_asids_a_plain_satp_write_leaks_between_spaces() {
     let copied = after_an_untagged_load(|b| b.load(0, 2, 0, true));
     assert!(copied.contains(&Rule::C4), "{copied:?}");
     let fenced = after_an_untagged_load(|b| {

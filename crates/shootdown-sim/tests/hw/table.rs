@@ -352,7 +352,7 @@ fn shapes() -> Vec<Shape> {
 }
 
 #[test]
-fn the_table_of_shapes_forbids_what_is_forbidden_and_shows_what_is_allowed() {
+fn every_litmus_shape_shows_exactly_the_allowed_outcomes() {
     let mut wrong = Vec::new();
     println!(
         "{:<70} {:<8} {:>7} {:>7} {:>7}   of {SEEDS} seeds",

@@ -97,7 +97,7 @@ fn pages(count: u32, leaf_only: bool) -> Broadcast {
 const READERS: [Reader; 3] = [Reader::Stays, Reader::LeavesAndReturns, Reader::IsAhead];
 
 #[test]
-fn what_is_filled_through_withdrawn_links_before_the_operation_arrives_is_gone_at_the_sync() {
+fn fills_through_withdrawn_links_before_arrival_are_gone_at_the_sync() {
     let all = [
         pages(4, false),
         Broadcast::Kernel {
@@ -129,7 +129,7 @@ fn what_is_filled_through_withdrawn_links_before_the_operation_arrives_is_gone_a
 }
 
 #[test]
-fn an_operation_that_spares_the_links_leaves_what_is_filled_through_them_later() {
+fn leaf_only_operation_leaves_later_fills_through_links() {
     let mut found = [0, 0];
     for seed in 0..SEEDS {
         let s = run(seed, true, 2, pages(4, true), Reader::Stays);
@@ -141,7 +141,7 @@ fn an_operation_that_spares_the_links_leaves_what_is_filled_through_them_later()
 }
 
 #[test]
-fn an_operation_on_one_page_leaves_the_others_filled_through_withdrawn_links() {
+fn one_page_operation_leaves_other_fills_through_withdrawn_links() {
     // With the links gone but only the first page named, the page filled before that is stale: C1.
     let bad = (0..SEEDS)
         .filter(|&seed| {
@@ -154,7 +154,7 @@ fn an_operation_on_one_page_leaves_the_others_filled_through_withdrawn_links() {
 }
 
 #[test]
-fn a_leaf_filled_through_kept_links_after_the_operation_arrived_survives_the_sync() {
+fn leaf_filled_through_kept_links_after_arrival_survives_the_sync() {
     let mut b = Bed::new(config(2));
     let f = b.hw.alloc_data();
     b.map(VA, f);
@@ -214,7 +214,7 @@ fn unlinked_too_late(seed: u64, tce: bool, isa: Isa) -> Vec<Rule> {
 }
 
 #[test]
-fn an_invalidation_in_front_of_its_store_leaves_the_links_filled_since() {
+fn invalidation_before_its_store_leaves_links_filled_since() {
     for tce in [false, true] {
         let caught = |isa| {
             let runs = (0..SEEDS).map(|seed| unlinked_too_late(seed, tce, isa));

@@ -36,7 +36,7 @@ fn a_walk_costs_four_steps_then_one_through_the_cached_links() {
 }
 
 #[test]
-fn faults_tell_absence_from_missing_rights() {
+fn fault_kind_distinguishes_absence_from_missing_rights() {
     let mut b = bed();
     assert_eq!(b.read(0, VA).unwrap_err().kind, FaultKind::NotPresent);
     let f = b.hw.alloc_data();
@@ -99,7 +99,7 @@ fn invlpg_reaches_only_its_page_its_cpu_and_its_tag() {
 }
 
 #[test]
-fn tags_keep_entries_apart_and_alive_across_switches() {
+fn tags_separate_entries_and_keep_them_across_switches() {
     let mut b = bed();
     b.hw.new_space(2);
     let f = b.hw.alloc_data();
@@ -141,7 +141,7 @@ fn without_tags_every_load_flushes_and_a_tag_faults() {
 }
 
 #[test]
-fn without_asids_a_write_of_satp_flushes_nothing_by_itself() {
+fn without_asids_a_satp_write_flushes_nothing() {
     let mut b = Bed::new(HwConfig {
         tags: false,
         isa: Isa::Riscv64(Riscv64::default()),
@@ -157,7 +157,7 @@ fn without_asids_a_write_of_satp_flushes_nothing_by_itself() {
 }
 
 #[test]
-fn a_tag_wider_than_the_register_faults() {
+fn too_wide_pcid_faults() {
     let mut b = bed();
     assert_eq!(
         b.hw.local(0, Local::Tag(Tag(4096)), 0),
@@ -221,7 +221,7 @@ fn kernel_invalidation_reaches_non_global_entries_of_the_loaded_tag_only() {
 }
 
 #[test]
-fn large_pages_go_by_any_address_inside_and_small_ones_do_not() {
+fn large_page_is_invalidated_by_any_address_inside() {
     let mut b = bed();
     let f = b.hw.alloc_data();
     b.set(b.root, VA, 2, rw(f).with(Entry::LARGE));
@@ -274,7 +274,7 @@ fn steps_after(tce: bool, keeps: bool, leaf_only: bool, invalidated: u64, probed
 }
 
 #[test]
-fn page_invalidation_drops_all_links_without_tce_and_the_path_with_it() {
+fn page_invalidation_drops_all_links_without_tce() {
     assert_eq!(steps_after(false, false, false, VA, 0x40_0000), 4);
     assert_eq!(steps_after(true, false, false, VA, 0x40_0000), 1);
     assert_eq!(steps_after(true, false, false, VA, VA), 4);
@@ -283,7 +283,7 @@ fn page_invalidation_drops_all_links_without_tce_and_the_path_with_it() {
 }
 
 #[test]
-fn page_invalidation_under_a_tag_that_is_not_loaded_drops_the_links_on_the_path_only() {
+fn invalidation_under_an_unloaded_pcid_drops_only_the_path() {
     for tce in [false, true] {
         for (probed, steps) in [(VA, 4), (0x40_0000, 1)] {
             let mut b = Bed::new(HwConfig { tce, ..config(1) });
@@ -305,7 +305,7 @@ fn page_invalidation_under_a_tag_that_is_not_loaded_drops_the_links_on_the_path_
 }
 
 #[test]
-fn the_tlb_has_as_many_ways_as_it_says() {
+fn tlb_has_the_configured_ways() {
     let mut b = Bed::new(HwConfig {
         tlb_entries: 64,
         tlb_ways: 4,

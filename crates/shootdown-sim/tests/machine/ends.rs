@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 #[test]
-fn a_deadlock_is_reported_with_each_cpu_named() {
+fn deadlock_report_names_each_cpu() {
     let mut machine = Machine::new(strict(3));
     let never = word(&machine);
     machine.spawn(0, move || m::wait_until(|| never.load(Acquire) == 1));
@@ -56,7 +56,7 @@ fn a_livelock_ends_as_a_runaway() {
 }
 
 #[test]
-fn a_thread_that_spends_no_time_ends_as_a_runaway() {
+fn thread_that_spends_no_time_ends_as_a_runaway() {
     let mut machine = Machine::new(strict(2));
     machine.spawn(0, || while !m::stop_requested() {});
     machine.spawn(1, m::sleep);

@@ -61,7 +61,7 @@ fn interrupts_that_arrive_before_the_first_is_taken_merge() {
 
 /// A handler learns when the first of the interrupts that it was called for was sent; a timer's has no sender.
 #[test]
-fn a_handler_knows_since_when_it_was_asked_for() {
+fn handler_knows_when_its_interrupt_was_sent() {
     let config = Config::new(Topology::regular(4, 1, 1, 2));
     let mut machine = Machine::new(config);
     let log: Log<Option<u64>> = Log::default();
@@ -132,7 +132,7 @@ fn latency_grows_with_distance_and_each_target_costs_the_sender() {
 }
 
 #[test]
-fn a_raised_interrupt_arrives_on_time_and_wakes_a_sleeper_that_sleeps_on() {
+fn raised_interrupt_arrives_on_time_during_sleep() {
     let mut machine = Machine::new(Config::new(Topology::flat(2)));
     let entry = Config::new(Topology::flat(1)).costs.interrupt_entry as u64;
     let log: Log<u64> = Log::default();
@@ -159,7 +159,7 @@ fn a_raised_interrupt_arrives_on_time_and_wakes_a_sleeper_that_sleeps_on() {
 /// arrives in time, even during a long charge of its target: at once, or, with interrupts masked, when they are
 /// unmasked.
 #[test]
-fn a_store_is_seen_in_time_while_its_cpu_charges_masked_or_not() {
+fn awaited_store_is_seen_in_time_during_a_long_charge() {
     for masked in [false, true] {
         let config = Config {
             store_buffer: StoreBuffer::Random { max_cycles: 2_000 },

@@ -70,7 +70,7 @@ fn a_write_invalidates_the_readers_copy() {
 }
 
 #[test]
-fn exclusive_transfers_of_one_line_follow_each_other() {
+fn exclusive_transfers_of_one_line_are_serialised() {
     let mut machine = Machine::new(strict(20));
     let transfer = Config::new(Topology::flat(1)).costs.transfer[1] as u64;
     let hot = word(&machine);
@@ -116,7 +116,7 @@ fn on_lines_of_another(work: fn(&[SimWord; 24])) -> u64 {
 }
 
 #[test]
-fn a_line_comes_once_for_all_stores_that_wait_for_it() {
+fn stores_waiting_for_one_line_share_a_transfer() {
     let transfer = Config::new(Topology::flat(1)).costs.transfer[1] as u64;
     let stores = |words: &[SimWord; 24]| (0..8).for_each(|word| words[word].store(2, Release));
     assert_eq!(on_lines_of_another(stores), transfer);
@@ -126,7 +126,7 @@ fn a_line_comes_once_for_all_stores_that_wait_for_it() {
 }
 
 #[test]
-fn a_read_waits_for_the_line_that_a_store_has_asked_for() {
+fn read_waits_for_a_line_requested_by_a_store() {
     let transfer = Config::new(Topology::flat(1)).costs.transfer[1] as u64;
     let store_and_read = |words: &[SimWord; 24]| {
         words[0].store(2, Release);
@@ -137,7 +137,7 @@ fn a_read_waits_for_the_line_that_a_store_has_asked_for() {
 }
 
 #[test]
-fn words_outside_simulated_memory_work_and_cost_a_hit() {
+fn words_outside_simulated_memory_cost_a_hit() {
     let mut machine = Machine::new(strict(2));
     let outside = Rc::new(SimWord::new(0));
     let theirs = Rc::clone(&outside);
@@ -152,7 +152,7 @@ fn words_outside_simulated_memory_work_and_cost_a_hit() {
 }
 
 #[test]
-fn a_word_that_goes_while_a_store_to_it_is_buffered_is_not_written_later() {
+fn buffered_store_to_a_dropped_word_is_discarded() {
     let mut machine = Machine::new(Config {
         store_buffer: StoreBuffer::Random { max_cycles: 5000 },
         ..strict(1)
@@ -225,7 +225,7 @@ fn stack_words(depths: [usize; 4]) -> Vec<u64> {
 }
 
 #[test]
-fn how_deep_words_lie_on_a_stack_changes_nothing() {
+fn stack_depth_of_words_does_not_change_the_run() {
     let shallow = stack_words([0, 0, 0, 0]);
     assert_eq!(shallow.len(), 80);
     assert_eq!(shallow, stack_words([20, 20, 20, 20]));

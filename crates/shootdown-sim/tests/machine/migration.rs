@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 #[test]
-fn a_task_that_migrates_goes_on_elsewhere_and_not_earlier() {
+fn migrated_task_continues_on_its_new_cpu_not_earlier() {
     let mut machine = Machine::new(Config {
         store_buffer: StoreBuffer::Random { max_cycles: 5000 },
         ..strict(3)
@@ -46,7 +46,7 @@ fn a_task_that_migrates_goes_on_elsewhere_and_not_earlier() {
 
 #[test]
 #[should_panic(expected = "CPU 1 is not idle")]
-fn a_task_does_not_migrate_to_a_cpu_that_has_one() {
+fn migration_to_an_occupied_cpu_is_refused() {
     let mut machine = Machine::new(strict(2));
     machine.spawn(0, || m::migrate(1));
     machine.spawn(1, || m::charge(1000));

@@ -63,7 +63,7 @@ fn takes(prefetches: usize, ahead: usize, read: usize, rewritten: Option<usize>)
 }
 
 #[test]
-fn lines_that_are_prefetched_travel_together() {
+fn prefetched_lines_transfer_in_parallel() {
     assert_eq!(takes(8, 0, 6, None), 6 * transfer());
     // All six are asked for in turn, and the last arrives one transfer after that.
     assert_eq!(takes(8, 6, 6, None), 6 * HIT + transfer() + HIT);
@@ -72,7 +72,7 @@ fn lines_that_are_prefetched_travel_together() {
 }
 
 #[test]
-fn no_more_lines_are_on_their_way_than_the_machine_can_have() {
+fn outstanding_transfers_are_bounded_by_the_machine() {
     let together = takes(LINES, LINES, LINES, None);
     let in_threes = takes(4, LINES, LINES, None);
     assert!(together < 2 * transfer(), "{together}");
@@ -82,12 +82,12 @@ fn no_more_lines_are_on_their_way_than_the_machine_can_have() {
 }
 
 #[test]
-fn a_machine_that_prefetches_nothing_pays_for_each_line() {
+fn without_prefetch_each_line_costs_a_transfer() {
     assert_eq!(takes(0, 6, 6, None), 6 * transfer());
 }
 
 #[test]
-fn a_line_that_is_written_after_its_prefetch_is_read_anew() {
+fn line_written_after_its_prefetch_is_fetched_again() {
     // The others have arrived by then.
     let kept = 5 * HIT;
     assert_eq!(takes(8, 6, 6, Some(3)), 6 * HIT + kept + transfer());
@@ -122,7 +122,7 @@ fn changing_takes(count: usize, read: bool, prefetched: bool) -> u64 {
 }
 
 #[test]
-fn lines_that_are_prefetched_to_be_written_travel_together() {
+fn lines_prefetched_for_write_transfer_in_parallel() {
     for read in [false, true] {
         let one_by_one = changing_takes(6, read, false);
         let together = changing_takes(6, read, true);

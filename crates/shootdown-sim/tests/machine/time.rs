@@ -49,7 +49,7 @@ fn busy_run(seed: u64, store_buffer: StoreBuffer, slack: u64) -> (Vec<u64>, m::S
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn same_seed_gives_the_same_run() {
     for mode in [
         StoreBuffer::Off,
         StoreBuffer::Timing,
@@ -65,7 +65,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn operations_on_shared_words_happen_in_time_order() {
+fn operations_on_shared_words_are_in_time_order() {
     let mut machine = Machine::new(strict(8));
     let shared = word(&machine);
     let log: Log<u64> = Log::default();
@@ -86,7 +86,7 @@ fn operations_on_shared_words_happen_in_time_order() {
 }
 
 #[test]
-fn a_cpu_is_never_further_ahead_than_the_slack() {
+fn cpus_run_ahead_at_most_the_slack() {
     let mut machine = Machine::new(Config {
         slack_cycles: 100,
         ..strict(4)
@@ -109,7 +109,7 @@ fn a_cpu_is_never_further_ahead_than_the_slack() {
 }
 
 #[test]
-fn a_sibling_slows_while_it_is_active_and_not_while_it_sleeps() {
+fn only_an_active_sibling_slows_a_cpu() {
     let run = |sibling: fn()| {
         let mut machine = Machine::new(strict_of(Topology::regular(2, 2, 2, 2)));
         let end = Rc::new(Cell::new(0));
@@ -135,7 +135,7 @@ fn a_sibling_slows_while_it_is_active_and_not_while_it_sleeps() {
 }
 
 #[test]
-fn a_wait_for_a_moment_ends_then_whatever_siblings_and_interrupts_do() {
+fn timed_wait_ends_on_time_despite_siblings_and_interrupts() {
     let mut machine = Machine::new(strict_of(Topology::regular(2, 2, 2, 2)));
     let served: Log<u64> = Log::default();
     let log = Rc::clone(&served);
@@ -164,7 +164,7 @@ fn a_wait_for_a_moment_ends_then_whatever_siblings_and_interrupts_do() {
 }
 
 #[test]
-fn time_is_booked_to_the_category_waiting_included() {
+fn time_is_booked_by_category_including_waits() {
     let mut machine = Machine::new(strict(2));
     let flag = word(&machine);
     let theirs = flag.clone();

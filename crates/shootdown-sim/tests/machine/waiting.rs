@@ -25,7 +25,7 @@ fn a_wake_before_the_sleep_is_remembered() {
 }
 
 #[test]
-fn a_wake_is_not_seen_before_the_store_that_it_announces() {
+fn wake_is_not_seen_before_its_store() {
     for seed in 0..200 {
         let config = Config {
             store_buffer: StoreBuffer::Random { max_cycles: 2000 },
@@ -50,7 +50,7 @@ fn a_wake_is_not_seen_before_the_store_that_it_announces() {
 }
 
 #[test]
-fn every_wake_in_a_ping_pong_of_sleepers_counts() {
+fn ping_pong_of_sleepers_loses_no_wake() {
     for (seed, slack_cycles) in [(1, 0), (2, 60), (3, 500)] {
         let mut machine = Machine::new(Config {
             seed,
@@ -76,7 +76,7 @@ fn every_wake_in_a_ping_pong_of_sleepers_counts() {
 }
 
 #[test]
-fn a_waiter_sees_the_store_and_costs_no_polling() {
+fn waiter_sees_the_store_without_polling_cost() {
     let mut machine = Machine::new(strict(2));
     let flag = word(&machine);
     let theirs = flag.clone();
@@ -96,7 +96,7 @@ fn a_waiter_sees_the_store_and_costs_no_polling() {
 }
 
 #[test]
-fn no_wake_up_is_lost_when_the_store_races_with_the_evaluation() {
+fn store_racing_with_the_wait_condition_loses_no_wake() {
     for seed in 0..300 {
         let mode = if seed % 2 == 0 {
             StoreBuffer::Timing
@@ -125,7 +125,7 @@ fn no_wake_up_is_lost_when_the_store_races_with_the_evaluation() {
 }
 
 #[test]
-fn a_condition_may_take_the_lock_itself() {
+fn wait_condition_may_take_the_lock() {
     let mut machine = Machine::new(Config {
         slack_cycles: 60,
         ..strict(6)
@@ -151,7 +151,7 @@ fn a_condition_may_take_the_lock_itself() {
 }
 
 #[test]
-fn an_interrupt_is_served_during_a_wait_and_a_masked_waiter_polls_at_its_arrival() {
+fn wait_serves_interrupts_and_polls_at_arrival_if_masked() {
     for masked in [false, true] {
         let mut machine = Machine::new(strict(2));
         let (flag, served) = (word(&machine), word(&machine));

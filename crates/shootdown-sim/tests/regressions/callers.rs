@@ -31,7 +31,7 @@ fn only_the_mistake_shows(right: fn(&Sys, &Proc), wrong: fn(&Sys, &Proc), rule: 
 /// 8, Linux CVE-2018-18281: mremap moved entries and released the lock before it had flushed the old place. A later
 /// unmap of the new place flushed that, and freed the frames.
 #[test]
-fn frames_that_have_moved_are_not_freed_before_their_old_place_is_flushed() {
+fn mremap_flushes_the_old_place_before_frames_are_freed() {
     only_the_mistake_shows(
         |system, a| {
             let frames = system.withdraw(a, P, 1);
@@ -51,7 +51,7 @@ fn frames_that_have_moved_are_not_freed_before_their_old_place_is_flushed() {
 
 /// 25, Theseus: of several ranges of frames only the first was flushed.
 #[test]
-fn every_range_of_frames_is_flushed_not_only_the_first() {
+fn every_range_of_frames_is_flushed() {
     only_the_mistake_shows(
         |system, a| {
             let mut frames = system.withdraw(a, P, 1);
@@ -72,7 +72,7 @@ fn every_range_of_frames_is_flushed_not_only_the_first() {
 
 /// 28, Hermit: unmap invalidated on its own CPU and sent no IPI.
 #[test]
-fn an_unmap_does_not_stay_on_its_own_cpu() {
+fn unmap_flushes_other_cpus_too() {
     only_the_mistake_shows(
         |system, a| {
             let frames = system.withdraw(a, P, 1);
@@ -91,7 +91,7 @@ fn an_unmap_does_not_stay_on_its_own_cpu() {
 /// 45, Linux a4a118f2eead: unsharing a page table of huge pages dropped the last reference to it, and the lock, before
 /// the flush.
 #[test]
-fn a_shared_table_is_not_given_up_before_the_flush() {
+fn shared_table_is_released_only_after_the_flush() {
     only_the_mistake_shows(
         |system, a| {
             let frames = system.withdraw(a, P, 4);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 /// 15, OSv 102: a CPU was counted as a target while it could not take interrupts; the requester waited for ever.
 #[test]
-fn a_cpu_that_takes_no_interrupts_is_not_waited_for() {
+fn cpu_that_cannot_take_interrupts_is_not_waited_for() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         contract(&scene, Bug::CountedBeforeOnline, Symptom::Hangs, |stage| {
@@ -37,7 +37,7 @@ fn a_cpu_that_takes_no_interrupts_is_not_waited_for() {
 
 /// 15, OSv d6dfa22d: the requester flushed its CPU, was migrated to another, and sent to all CPUs but *that* one.
 #[test]
-fn a_requester_that_migrates_does_not_leave_its_new_cpu_out() {
+fn requester_that_migrates_still_flushes_its_new_cpu() {
     // A waiter that keeps its CPU would wait for one that only it can move to; `preemption.rs` covers those.
     for design in [PREEMPTIBLE, LOG] {
         let scene = Scene::new(3, design);

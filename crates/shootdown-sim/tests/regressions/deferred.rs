@@ -81,7 +81,7 @@ fn read_and_tick(system: &Sys) {
 
 /// A deferral did not mark the CPUs that hold old entries as behind: their ticks found nothing to flush.
 #[test]
-fn a_deferred_unmap_leaves_no_slot_up_to_date() {
+fn deferred_unmap_marks_every_slot_stale() {
     for design in DESIGNS {
         let fault = Bug::DeferredWithoutGeneration;
         contract(&Scene::new(2, design), fault, Symptom::Breaks(Rule::C1), |stage| {
@@ -92,7 +92,7 @@ fn a_deferred_unmap_leaves_no_slot_up_to_date() {
 
 /// A tick was taken to have flushed, and had not.
 #[test]
-fn a_tick_that_does_not_flush_ends_no_deferral() {
+fn tick_without_flush_ends_no_deferral() {
     for design in DESIGNS {
         let fault = Bug::TickDoesNotFlush;
         contract(&Scene::new(2, design), fault, Symptom::Breaks(Rule::C1), |stage| {
@@ -103,7 +103,7 @@ fn a_tick_that_does_not_flush_ends_no_deferral() {
 
 /// Frames left the quarantine one epoch too early.
 #[test]
-fn a_deferral_is_not_over_before_every_cpu_has_flushed() {
+fn deferral_ends_only_after_every_cpu_flushed() {
     for design in DESIGNS {
         let fault = Bug::DeferralOverTooSoon;
         contract(&Scene::new(2, design), fault, Symptom::Breaks(Rule::C1), |stage| {
@@ -114,7 +114,7 @@ fn a_deferral_is_not_over_before_every_cpu_has_flushed() {
 
 /// CPU 1 runs the space and takes no ticks: no deferral waits for it, so nothing may be deferred.
 #[test]
-fn an_unmap_is_not_deferred_for_a_cpu_without_ticks() {
+fn unmap_is_not_deferred_with_a_tickless_cpu() {
     for design in DESIGNS {
         let fault = Bug::TicklessNotAsked;
         contract(&Scene::new(2, design), fault, Symptom::Breaks(Rule::C1), |stage| {
@@ -149,7 +149,7 @@ fn left_in_quarantine(design: Policy, second: fn(&Sys)) -> (usize, u64) {
 
 /// Idle and offline CPUs do not delay a deferral; CPUs that run without ticking do.
 #[test]
-fn a_cpu_that_cannot_use_anything_does_not_keep_frames_in_quarantine() {
+fn idle_and_offline_cpus_do_not_delay_a_deferral() {
     for design in DESIGNS {
         let (waiting, deferred) = left_in_quarantine(design, |system| system.go_lazy());
         assert!(waiting == 0 && deferred > 0, "{waiting} of {deferred}");
@@ -166,7 +166,7 @@ fn a_cpu_that_cannot_use_anything_does_not_keep_frames_in_quarantine() {
 
 /// At most the bound's number of frames wait; an unmap that would exceed it is flushed at once.
 #[test]
-fn the_memory_bound_is_not_exceeded() {
+fn deferral_respects_the_memory_bound() {
     let bounded = |defer_frames| {
         left_in_quarantine(
             Policy {
@@ -183,7 +183,7 @@ fn the_memory_bound_is_not_exceeded() {
 
 /// A range in quarantine that is mapped again by its address is flushed first.
 #[test]
-fn a_range_in_quarantine_is_not_mapped_again_without_a_flush() {
+fn quarantined_range_is_flushed_before_it_is_mapped_again() {
     for design in DESIGNS {
         never_broken(&Scene::new(2, design), |stage| {
             let a = stage.process(1);
@@ -235,7 +235,7 @@ fn requests_of_a_batch(free: Free) -> u64 {
 
 /// Where freeing is synchronous each change of a batch has its own request.
 #[test]
-fn a_batch_shares_one_request_only_where_the_design_says_so() {
+fn batch_shares_one_request_only_if_freeing_is_batched() {
     assert_eq!(requests_of_a_batch(Free::Synchronous), 2);
     assert_eq!(requests_of_a_batch(Free::Batched), 1);
     assert_eq!(requests_of_a_batch(Free::Deferred), 1);

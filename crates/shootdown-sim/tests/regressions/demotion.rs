@@ -94,7 +94,7 @@ fn hand_the_only_tag_on(stage: &Stage) {
 
 /// The only tag there is goes from space to space while a lazy CPU speculates under it (C4).
 #[test]
-fn a_tag_that_is_handed_on_takes_no_translation_with_it() {
+fn reassigned_tag_carries_no_translation() {
     for design in designs() {
         let design = Policy { slots: 2, ..design }.on(Machine {
             tag_limit: 1 + 2 + 1,
@@ -124,7 +124,7 @@ fn come_back_during_demotion(stage: &Stage) {
 }
 
 #[test]
-fn a_flush_during_demotion_does_not_only_broadcast() {
+fn flush_during_demotion_also_sends_ipis() {
     for design in designs() {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
@@ -133,7 +133,7 @@ fn a_flush_during_demotion_does_not_only_broadcast() {
 }
 
 #[test]
-fn flushes_under_a_system_wide_tag_do_not_go_without_their_generation() {
+fn flush_under_a_system_wide_tag_takes_a_generation() {
     for design in designs() {
         let scene = Scene {
             tries: 1500,

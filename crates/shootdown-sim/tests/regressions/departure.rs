@@ -12,7 +12,7 @@ const TRIM: Policy = Policy {
 
 /// A CPU must check whether it has the space loaded before it leaves the set on request: later requests would miss it.
 #[test]
-fn a_cpu_that_runs_the_space_stays_in_its_set() {
+fn cpu_that_runs_the_space_stays_in_its_set() {
     let scene = Scene::new(2, TRIM);
     contract(&scene, Bug::DepartsWithoutLooking, Symptom::Breaks(Rule::C1), |stage| {
         let a = stage.process(1);

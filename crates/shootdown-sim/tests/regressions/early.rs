@@ -34,7 +34,7 @@ fn let_an_nmi_come_before_each_invalidation(stage: &Stage, nmi: impl Fn(&Sys) + 
 
 /// 1: CPU 0 frees a table that CPU 1 has links to.
 #[test]
-fn a_freed_table_is_not_walked_by_a_cpu_that_has_answered() {
+fn early_ack_does_not_cover_freed_tables() {
     for design in [EARLY, PER_CPU_EARLY, LOG_EARLY] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C3);
@@ -64,7 +64,7 @@ fn a_freed_table_is_not_walked_by_a_cpu_that_has_answered() {
 
 /// 2: CPU 0 unmaps a kernel page that CPU 1 has cached and its handler may use.
 #[test]
-fn a_kernel_page_is_not_used_by_a_handler_that_has_answered() {
+fn early_ack_does_not_cover_kernel_ranges() {
     for design in [EARLY, PER_CPU_EARLY, LOG_EARLY] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
@@ -118,7 +118,7 @@ fn nmis_that_read_user_memory(stage: &Stage) {
 
 /// 3: the slot was marked current too early; an NMI relied on it.
 #[test]
-fn a_generation_is_not_recorded_before_its_flush() {
+fn generation_is_recorded_only_after_its_flush() {
     for design in [EARLY, PER_CPU_EARLY, LOG_EARLY] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
@@ -128,7 +128,7 @@ fn a_generation_is_not_recorded_before_its_flush() {
 
 /// 4: an NMI between the answer and the invalidation touched user memory.
 #[test]
-fn user_memory_is_not_touched_between_the_answer_and_the_invalidation() {
+fn nmi_touches_no_user_memory_between_early_ack_and_invalidation() {
     for design in [EARLY, PER_CPU_EARLY, LOG_EARLY] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
@@ -140,7 +140,7 @@ fn user_memory_is_not_touched_between_the_answer_and_the_invalidation() {
 /// The control of the above: requesters do continue before CPU 1 has invalidated, and under late acknowledgement they
 /// do not.
 #[test]
-fn an_early_answer_does_not_wait_for_the_invalidation() {
+fn early_ack_precedes_the_invalidation() {
     let longest = |design| {
         let scene = Scene::new(2, design);
         let took = Rc::new(std::cell::Cell::new(0));

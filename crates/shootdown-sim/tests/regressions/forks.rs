@@ -48,7 +48,7 @@ fn fork_under_a_writing_thread(stage: &Stage) {
 
 /// 24: the waiter gives up: a frame is shared, copied and freed while the other CPU still writes it.
 #[test]
-fn a_fork_waits_until_no_cpu_writes_what_is_shared() {
+fn fork_waits_until_no_cpu_can_write_shared_pages() {
     let in_user = Policy {
         targets: Targets::InUser,
         ..LOG
@@ -67,7 +67,7 @@ fn a_fork_waits_until_no_cpu_writes_what_is_shared() {
 
 /// 1: the second thread is switching in while the parent forks.
 #[test]
-fn a_fork_reaches_a_cpu_that_switches_in() {
+fn fork_reaches_a_cpu_that_is_switching_in() {
     let scene = Scene::new(2, IPI);
     contract(&scene, Bug::SkipSwitchingCpu, Symptom::Breaks(Rule::C1), |stage| {
         let b = stage.process(1);

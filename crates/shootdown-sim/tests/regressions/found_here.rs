@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A CPU that is switching *away* publishes the root that it is going to load, and still has the root of a space that
 /// ends.
 #[test]
-fn a_space_does_not_end_while_a_cpu_is_still_switching_away_from_it() {
+fn space_does_not_end_while_a_cpu_switches_away() {
     for design in [IPI, LOG, BROADCAST] {
         never_broken(&Scene::new(2, design), |stage| {
             let doomed: Vec<_> = (1..=ROUNDS as u32).map(|number| stage.process(number)).collect();
@@ -45,7 +45,7 @@ fn a_space_does_not_end_while_a_cpu_is_still_switching_away_from_it() {
 
 /// No interrupt reaches the CPU that collects a batch: if it is lazy on a space in it, it must purge its own links.
 #[test]
-fn a_batch_that_frees_tables_does_not_spare_the_lazy_cpu_that_collects_it() {
+fn batch_that_frees_tables_flushes_its_own_lazy_cpu() {
     for design in [IPI, LOG] {
         never_broken(&Scene::new(2, design), |stage| {
             let a = stage.process(1);
@@ -71,7 +71,7 @@ fn a_batch_that_frees_tables_does_not_spare_the_lazy_cpu_that_collects_it() {
 /// another space and returned found its tag valid and its entries stale. A CPU that entered lazy TLB mode just after a
 /// requester had counted its flush, and just before that requester read its state, took the flush as seen.
 #[test]
-fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
+fn lazy_cpu_catches_up_with_missed_flushes_under_roll_over_tags() {
     let design = Policy {
         tags: Tags::System,
         ..IPI
@@ -106,7 +106,7 @@ fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
 /// root. In between, which is long if a hypervisor deschedules it there, the old tag was still loaded and reserved for
 /// no CPU. Flushes were aimed at the old space's next tag.
 #[test]
-fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded() {
+fn roll_over_keeps_the_tag_still_loaded_by_a_switching_cpu() {
     let design = Policy {
         tags: Tags::System,
         reach: Reach::Broadcast,
@@ -153,7 +153,7 @@ fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded(
 /// had already served it, and another requester had taken the slot: that one's request was taken back, and its wait
 /// never ended.
 #[test]
-fn a_request_that_is_taken_back_is_the_requesters_own() {
+fn requester_cancels_only_its_own_request() {
     let design = Policy {
         targets: Targets::All,
         ..IPI
@@ -194,7 +194,7 @@ fn a_request_that_is_taken_back_is_the_requesters_own() {
 /// became free woke all of them: with 8192 CPUs no requester finished. Requesters skip full queues and return to them
 /// later.
 #[test]
-fn more_requesters_than_a_queue_has_slots_finish_and_forget_no_target() {
+fn more_requesters_than_queue_slots_all_finish() {
     // The address-space lock and slow contended lines keep most CPUs from sending requests at the same time.
     let machine = Model::find("milan-72").unwrap().scaled_to(400).unwrap();
     let machine = machine.with("linux.region_drops", 1.0).unwrap();

@@ -12,7 +12,7 @@ use shootdown_sim::os::PAGE;
 /// 11, Nanos 2179, Twizzler 150: a CPU spun for a lock with interrupts off, whose holder waited for that CPU's answer.
 /// The lock is the kernel's, and so is the mistake: the script contains it.
 #[test]
-fn a_cpu_does_not_spin_masked_for_a_lock_whose_holder_waits_for_it() {
+fn masked_lock_waiter_polls_for_requests() {
     for design in [IPI, LOG] {
         let mut scene = Scene::new(2, design);
         scene.seeds = 50;
@@ -43,7 +43,7 @@ fn a_cpu_does_not_spin_masked_for_a_lock_whose_holder_waits_for_it() {
 /// 19, Asterinas 3757: logical CPU numbers were taken for those of the interrupt controllers: another CPU was
 /// interrupted, and the wait never ended.
 #[test]
-fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
+fn ipi_goes_to_the_logical_cpu_not_its_apic_id() {
     for design in [
         IPI,
         LOG,
@@ -80,7 +80,7 @@ fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
 /// 27, OpenSBI 402: two harts asked the firmware for remote fences. Each waited in it for the other, which did not
 /// serve the fences requested from it.
 #[test]
-fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
+fn harts_do_not_deadlock_in_remote_fences() {
     let scene = |design: Policy| Scene {
         isa: Isa::Riscv64(Riscv64 {
             sbi_call: 500,
@@ -115,7 +115,7 @@ fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
 /// 29, Asterinas 1621: the handler enabled interrupts; each further interrupt was handled on top of it, until the
 /// interrupt stack overflowed.
 #[test]
-fn handlers_do_not_pile_up_on_the_stack_for_interrupts() {
+fn handlers_do_not_nest_on_the_interrupt_stack() {
     for design in [IPI, LOG] {
         let scene = Scene::new(5, design);
         contract(&scene, Bug::HandlerInterruptible, Symptom::Panics, |stage| {
@@ -135,7 +135,7 @@ fn handlers_do_not_pile_up_on_the_stack_for_interrupts() {
 /// 37, Linux 38cf307c1f20: an interrupt came between two stores of a switch, which together say what is loaded under
 /// which tag. The handler flushed under the one and recorded it for the other.
 #[test]
-fn an_interrupt_does_not_come_in_the_middle_of_a_switch() {
+fn switch_is_atomic_to_interrupts() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);

@@ -71,7 +71,7 @@ fn an_invalidation_does_not_overtake_the_table_write() {
 
 /// 17, the same kernel: the fallback for a range too large to walk was the local form.
 #[test]
-fn a_range_too_large_to_walk_is_not_flushed_here_only() {
+fn range_above_the_ceiling_is_broadcast_not_local() {
     let design = Policy {
         ceiling: 2,
         ..Policy::ARM_BROADCAST
@@ -91,7 +91,7 @@ fn a_range_too_large_to_walk_is_not_flushed_here_only() {
 
 /// 47, proposal of 2015: the handler answers without a barrier between its local invalidation and the answer.
 #[test]
-fn a_handler_does_not_answer_before_its_invalidation_is_complete() {
+fn handler_acknowledges_after_its_invalidation_completes() {
     let page_by_page = Policy {
         ceiling: 33,
         ..Policy::ARM_IPI
@@ -153,7 +153,7 @@ fn a_tag_is_not_reused_without_a_fence() {
 
 /// 44, Linux ae9e9f3d67dc: a hart that went offline stays in the set, and is waited for.
 #[test]
-fn a_hart_that_is_off_is_not_waited_for() {
+fn offline_hart_is_not_waited_for() {
     contract(
         &riscv(Policy::ARM_IPI),
         Bug::WaitForCpuThatIsOff,
@@ -189,7 +189,7 @@ fn without_asids_a_root_load_is_followed_by_a_fence() {
 /// 46: the tag was read before the entry was cleared, and a roll-over came between: the flush names a tag that the
 /// space no longer has.
 #[test]
-fn a_tag_is_not_read_before_the_entry_is_cleared() {
+fn tag_is_read_after_the_entry_is_cleared() {
     let mut scene = arm(Policy::ARM_BROADCAST.on(Machine {
         tag_limit: FEW_TAGS,
         ..Machine::PCID
@@ -226,7 +226,7 @@ fn a_tag_is_not_read_before_the_entry_is_cleared() {
 /// A hart may cache that a page is not mapped. The fault that maps it fences that, under the tag of a space which a
 /// flush of tables has unloaded meanwhile; else the page faults again when the space is loaded again.
 #[test]
-fn a_page_does_not_fault_again_because_its_space_was_unloaded_while_it_was_mapped() {
+fn newly_mapped_page_does_not_fault_again_after_an_unload() {
     let pages = 4 * ROUNDS;
     let design = Policy {
         tags: Tags::PerCpu,

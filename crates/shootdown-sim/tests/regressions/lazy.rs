@@ -10,7 +10,7 @@ use shootdown_sim::machine;
 /// 32, Linux 83b0177a6c48: a CPU that left lazy TLB mode read the generation while "not lazy" was still in its store
 /// buffer; the requester read "lazy" and skipped it.
 #[test]
-fn the_end_of_laziness_is_not_overtaken_by_reading_the_generation() {
+fn leaving_lazy_mode_is_ordered_before_reading_the_generation() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
@@ -35,7 +35,7 @@ fn free_a_table_under_a_lazy_cpu(stage: &Stage) {
 /// 35, Linux 2ff6ddf19c0e: lazy CPUs were skipped although page-table pages were freed; they walked the freed table
 /// speculatively.
 #[test]
-fn a_lazy_cpu_is_not_skipped_when_tables_are_freed() {
+fn lazy_cpu_is_not_skipped_when_tables_are_freed() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C3);
@@ -50,7 +50,7 @@ fn a_lazy_cpu_is_not_skipped_when_tables_are_freed() {
 
 /// 40, OpenBSD 9f1181d59de3: entering lazy TLB mode cleared the bit in the CPU set, with the root still loaded.
 #[test]
-fn going_lazy_does_not_leave_the_set() {
+fn entering_lazy_mode_does_not_leave_the_set() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C3);
@@ -61,7 +61,7 @@ fn going_lazy_does_not_leave_the_set() {
 /// 6, Linux, 2025: the handler tested for a broadcast tag, which needs no action, before it tested for lazy TLB mode.
 /// So a lazy CPU kept the root of a space that ended.
 #[test]
-fn a_lazy_cpu_on_a_system_wide_tag_does_not_keep_the_root_of_a_space_that_ends() {
+fn lazy_cpu_on_a_system_wide_tag_unloads_an_ended_space() {
     let scene = Scene::new(2, BROADCAST);
     let symptom = Symptom::Breaks(Rule::C3);
     contract(&scene, Bug::TagTestBeforeLazyTest, symptom, |stage| {
@@ -92,7 +92,7 @@ fn a_lazy_cpu_on_a_system_wide_tag_does_not_keep_the_root_of_a_space_that_ends()
 /// 38, ARM 8678c1f04277: tags rolled over while a CPU was lazy. It resumed with its old tag, while flushes were aimed
 /// at the space's new one.
 #[test]
-fn a_cpu_that_was_lazy_during_a_roll_over_does_not_come_back_on_a_tag_that_flushes_miss() {
+fn cpu_lazy_during_a_roll_over_adopts_the_new_tag() {
     for reach in [Reach::Ipi, Reach::Broadcast] {
         let design = Policy {
             tags: Tags::System,

@@ -33,7 +33,7 @@ fn threads_that_wander(stage: &Stage) {
 
 /// 48: the requester was unpinned before its own local flush: the CPU that it left stayed stale.
 #[test]
-fn a_requester_does_not_leave_its_cpu_before_it_has_flushed_it() {
+fn requester_stays_pinned_until_its_local_flush() {
     for order in [Order::Serial, Order::Concurrent] {
         for design in [IPI, PREEMPTIBLE, LOG] {
             let scene = Scene {
@@ -50,7 +50,7 @@ fn a_requester_does_not_leave_its_cpu_before_it_has_flushed_it() {
 /// 15, in its second form, with a scheduler: the requester flushed its CPU, was migrated to another, and sent to all
 /// CPUs but that one.
 #[test]
-fn a_requester_does_not_leave_its_cpu_between_its_own_flush_and_sending() {
+fn requester_stays_pinned_between_local_flush_and_sending() {
     for design in [IPI, PREEMPTIBLE, LOG] {
         let scene = Scene {
             threads: 6,
@@ -64,7 +64,7 @@ fn a_requester_does_not_leave_its_cpu_between_its_own_flush_and_sending() {
 
 /// A preempted waiter keeps the descriptor of the CPU that it sent from; the next requester there does not take it.
 #[test]
-fn the_descriptor_of_a_cpu_is_not_used_twice_at_once() {
+fn per_cpu_descriptor_is_not_used_twice_at_once() {
     let design = Policy {
         requests: Requests::PerCpu,
         ..PREEMPTIBLE
@@ -162,7 +162,7 @@ fn wait_for_a_cpu_with_interrupts_off(design: Policy, seed: u64) -> Seen {
 /// The request is on the stack of a waiter that is preempted and continues on another CPU. A waiter that spins keeps
 /// its CPU, and a thread that wakes up there waits for the whole spin.
 #[test]
-fn a_waiter_is_preempted_and_migrates_with_its_request_outstanding() {
+fn preemptible_waiter_migrates_with_its_request_outstanding() {
     for seed in 0..20 {
         for design in [PREEMPTIBLE, LOG_PREEMPTIBLE] {
             let seen = wait_for_a_cpu_with_interrupts_off(design, seed);

@@ -10,7 +10,7 @@ use shootdown_sim::os::PAGE;
 /// 4, Linux, 2025: the largest page count of a broadcast was 0 before CPUID was read. An early flush of a kernel range
 /// was cut into pieces of zero pages, an endless loop.
 #[test]
-fn an_early_kernel_flush_does_not_loop_on_a_limit_of_nothing() {
+fn kernel_flush_with_broadcast_limit_0_terminates() {
     let mut scene = Scene::new(1, BROADCAST);
     scene.limits = Some(BroadcastLimits {
         max_pages: 0,
@@ -123,7 +123,7 @@ fn a_flush_that_frees_two_tables_names_an_address_under_each() {
 /// 16, OSv 73a97f11: frames were freed when the flush had been sent, not when it had been answered. Here the script
 /// makes that mistake, not the engine.
 #[test]
-fn a_frame_is_not_freed_before_the_flush_was_waited_for() {
+fn frame_is_freed_only_after_the_wait() {
     let scene = Scene::new(2, LOG);
     let script = |wait_first: bool| {
         move |stage: &Stage| {
@@ -148,7 +148,7 @@ fn a_frame_is_not_freed_before_the_flush_was_waited_for() {
 /// 26, SVSM and a Rust crate: the number of pages less one was passed where the number was meant, so that the last page
 /// of each piece stayed.
 #[test]
-fn the_last_page_of_a_broadcast_is_not_left_out() {
+fn broadcast_covers_the_last_page_of_each_chunk() {
     let design = Policy {
         ceiling: 33,
         ..BROADCAST

@@ -10,7 +10,7 @@ use shootdown_sim::os::PAGE;
 
 /// 10, Redox 7d42e8d9, 4158d899: two CPUs waited for each other's answer, both with interrupts off.
 #[test]
-fn two_requesters_with_interrupts_off_do_not_wait_for_each_other_for_ever() {
+fn masked_requesters_do_not_deadlock() {
     let left_to_interrupts = Policy {
         wait: shootdown::Wait::Spin,
         ..IPI
@@ -63,7 +63,7 @@ fn flush_a_space_that_runs_elsewhere(stage: &Stage) {
 
 /// 13, seL4 107: a flush was skipped because its space was not current on the requester.
 #[test]
-fn a_flush_is_not_skipped_because_its_space_is_not_current_on_the_requester() {
+fn flush_of_a_space_not_loaded_here_is_not_skipped() {
     for design in [IPI, LOG, BROADCAST] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
@@ -102,7 +102,7 @@ fn flush_a_space_that_runs_on_both(stage: &Stage) {
 /// 14, seL4 81679f2b: the pending flag was visible before the arguments; the target found nothing to do, and its answer
 /// was lost.
 #[test]
-fn a_request_is_not_seen_before_its_arguments() {
+fn request_is_published_after_its_arguments() {
     for order in [Order::Serial, Order::Concurrent] {
         let scene = Scene::new(2, Policy { order, ..IPI });
         contract(
@@ -148,7 +148,7 @@ fn free_before_the_answer(stage: &Stage) {
 /// 22, Redox: a departing CPU acknowledged a request once more than it was counted, and the waiter continued while
 /// another CPU had not answered.
 #[test]
-fn a_departing_cpu_does_not_answer_for_another() {
+fn departing_cpu_acknowledges_once() {
     let design = Policy {
         targets: Targets::All,
         ..IPI
@@ -172,7 +172,7 @@ fn a_departing_cpu_does_not_answer_for_another() {
 /// 39, FreeBSD-EN-22:04: the request was sent before the change was published; a target that read it at once found
 /// nothing new, and answered.
 #[test]
-fn a_request_is_not_sent_before_the_change_is_published() {
+fn request_is_sent_after_the_change_is_published() {
     let mut scene = Scene::new(3, LOG);
     scene.tries = 1000;
     let symptom = Symptom::Breaks(Rule::C1);
@@ -203,7 +203,7 @@ fn a_request_is_not_sent_before_the_change_is_published() {
 /// 33, Linux 3ea277194daa, and 34, b67fbebd4cf9 (CVE-2022-39188): a batch had cleared an entry and not yet flushed it;
 /// an `mprotect`, or an unmap, found nothing there and returned without a flush.
 #[test]
-fn an_entry_that_a_batch_has_cleared_is_not_relied_on_before_it_is_flushed() {
+fn pending_batch_is_flushed_before_its_entries_are_relied_on() {
     for design in [IPI, LOG, BROADCAST] {
         let mut scene = Scene::new(3, design);
         scene.seeds = 50;

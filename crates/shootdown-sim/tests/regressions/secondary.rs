@@ -43,7 +43,7 @@ fn unmap_under_a_device(stage: &Stage) {
 
 /// For every kind of flush, the device is flushed, and waited for before frames and tables are freed.
 #[test]
-fn a_device_uses_nothing_that_was_flushed_by_any_method() {
+fn device_uses_no_flushed_translation_under_any_method() {
     let rolled = |reach| Policy {
         tags: Tags::System,
         reach,
@@ -75,7 +75,7 @@ fn a_device_uses_nothing_that_was_flushed_by_any_method() {
 
 /// The proof was given when all CPUs had answered, with the device's invalidation still in its queue.
 #[test]
-fn a_device_is_waited_for() {
+fn proof_waits_for_the_device() {
     for design in [IPI, LOG_PREEMPTIBLE, BROADCAST] {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene(design), Bug::SecondaryNotAwaited, symptom, unmap_under_a_device);
@@ -84,7 +84,7 @@ fn a_device_is_waited_for() {
 
 /// A broadcast reaches every CPU, and no device.
 #[test]
-fn a_device_is_told_of_what_is_broadcast() {
+fn device_is_notified_of_broadcast_flushes() {
     let symptom = Symptom::Breaks(Rule::C1);
     contract(
         &scene(BROADCAST),
@@ -96,7 +96,7 @@ fn a_device_is_told_of_what_is_broadcast() {
 
 /// The requests of a batch are collected; each space's devices are flushed too.
 #[test]
-fn a_device_is_told_of_batches() {
+fn device_is_notified_of_batches() {
     for design in [IPI, LOG, BROADCAST] {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene(design), Bug::SecondaryNotToldByBatch, symptom, |stage| {
@@ -116,7 +116,7 @@ fn a_device_is_told_of_batches() {
 
 /// At its end no CPU has a space loaded; a device that is still attached walks tables that are free.
 #[test]
-fn a_device_leaves_a_space_that_ends() {
+fn device_detaches_from_an_ended_space() {
     for design in [IPI, LOG, BROADCAST] {
         let symptom = Symptom::Breaks(Rule::C3);
         contract(&scene(design), Bug::SecondaryNotToldOfEnd, symptom, |stage| {
@@ -136,7 +136,7 @@ fn a_device_leaves_a_space_that_ends() {
 /// 52, CVE-2025-71089 and 71202: a device that shares page tables walks the kernel half too, and keeps links to tables
 /// there although it may not use their mappings. Page-table pages of the kernel were freed without flushing it.
 #[test]
-fn a_device_keeps_no_link_to_a_table_of_the_kernel_that_is_freed() {
+fn device_drops_links_to_freed_kernel_tables() {
     for design in [IPI, LOG, BROADCAST] {
         let symptom = Symptom::Breaks(Rule::C3);
         contract(&scene(design), Bug::SecondaryNotToldOfKernel, symptom, |stage| {
@@ -168,7 +168,7 @@ fn a_device_keeps_no_link_to_a_table_of_the_kernel_that_is_freed() {
 /// 55, XSA-480, CVE-2026-23554: tables of the second stage were freed as soon as they were unlinked; the flush had been
 /// deferred to the end of the operation.
 #[test]
-fn a_table_is_not_freed_before_the_flush_that_was_put_off() {
+fn table_is_freed_only_after_its_deferred_flush() {
     for design in [IPI, LOG, BROADCAST] {
         let symptom = Symptom::Breaks(Rule::C3);
         let fault = Bug::TablesFreedBeforeDeferredFlush;

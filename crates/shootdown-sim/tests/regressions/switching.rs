@@ -45,21 +45,21 @@ fn a_cpu_that_is_switching_in_is_not_skipped() {
 /// 2, Linux CVE-2025-40174: the switching CPU's bit in the set was still in its store buffer when it read the
 /// generation, so that neither side saw the other.
 #[test]
-fn joining_the_set_is_not_overtaken_by_reading_the_generation() {
+fn joining_the_set_is_ordered_before_reading_the_generation() {
     shows_when_a_cpu_comes_back(Bug::NoBarrierAfterJoin);
 }
 
 /// 31, Linux 71b3c126e611: the root was loaded before the bit in the CPU set was visible; a flush in between saw an
 /// empty set.
 #[test]
-fn the_root_is_not_loaded_before_the_set_is_joined() {
+fn root_is_loaded_after_joining_the_set() {
     shows_when_a_cpu_comes_back(Bug::RootLoadBeforeJoin);
 }
 
 /// 23, several kernels: a CPU that switches away cleared its bit first and loaded the new root after; a flush in
 /// between did not wait for it although it could still use the old space.
 #[test]
-fn the_set_is_not_left_while_the_old_root_is_loaded() {
+fn set_is_left_after_the_old_root_is_unloaded() {
     let scene = Scene::new(2, IPI);
     let symptom = Symptom::Breaks(Rule::C1);
     contract(&scene, Bug::LeaveBeforeRootLoad, symptom, |stage| {
@@ -80,7 +80,7 @@ fn the_set_is_not_left_while_the_old_root_is_loaded() {
 /// 42, XSA-292: a tag was flushed and then the root was loaded under it with "keep": in between the processor filled
 /// entries of the old space, which the new one found under its tag.
 #[test]
-fn nothing_is_filled_between_the_flush_of_a_tag_and_the_root_load() {
+fn no_entry_is_filled_between_tag_flush_and_root_load() {
     let design = Policy { slots: 1, ..IPI };
     let scene = Scene::new(2, design);
     let symptom = Symptom::Breaks(Rule::C4);
@@ -107,7 +107,7 @@ fn nothing_is_filled_between_the_flush_of_a_tag_and_the_root_load() {
 /// 20, Haiku ddff61f3, ee280b59: the local flush read which space was loaded, was preempted, and continued under the
 /// space loaded by then; the slot was nevertheless marked fresh.
 #[test]
-fn a_local_flush_does_not_work_on_what_was_loaded_before_an_interrupt() {
+fn local_flush_uses_the_space_loaded_after_an_interrupt() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);

@@ -10,7 +10,7 @@ use shootdown_sim::machine;
 /// 3, Linux, 2025: the allocator of broadcast tags returned an id beyond the range when it was exhausted, so that two
 /// live spaces shared a tag.
 #[test]
-fn exhausted_tags_are_not_handed_out_twice() {
+fn exhausted_tags_are_not_allocated_twice() {
     let design = Policy { slots: 2, ..BROADCAST }.on(Machine {
         tag_limit: 1 + 2 + 1,
         ..Machine::PCID
@@ -61,7 +61,7 @@ fn withdraw_what_the_user_half_holds(stage: &Stage) {
 
 /// 5, Linux, 2025: which user halves to flush was kept in a mask of 16 bits, indexed by tags that went further.
 #[test]
-fn the_user_half_of_a_tag_above_15_is_not_forgotten() {
+fn user_half_of_a_tag_above_15_is_flushed() {
     let design = IPI.on(Machine {
         split: true,
         first_tag: 20,
@@ -83,7 +83,7 @@ fn the_user_half_of_a_tag_above_15_is_not_forgotten() {
 
 /// 30: a broadcast under split tags invalidated only the half that the kernel runs on.
 #[test]
-fn a_broadcast_does_not_stop_at_one_half_of_a_split_pair() {
+fn broadcast_covers_both_halves_of_a_split_tag() {
     let design = BROADCAST.on(Machine {
         split: true,
         ..Machine::PCID
@@ -154,21 +154,21 @@ fn a_tag_is_kept_over_two_roll_overs(fault: Bug) {
 /// was. The next roll-over took the others' tag for an old one: their space continued under another tag, and flushes
 /// missed them.
 #[test]
-fn a_tag_is_kept_over_two_roll_overs_for_every_cpu_that_runs_on_it() {
+fn second_roll_over_renews_the_tag_on_every_cpu() {
     a_tag_is_kept_over_two_roll_overs(Bug::FirstReservationRenewed);
 }
 
 /// 50, Linux ae120d9edfe9, 2013: a CPU stayed in its space from one roll-over to the next. At the second it had no
 /// active tag, and the tag that it had reserved at the first was ignored.
 #[test]
-fn a_tag_is_kept_over_two_roll_overs_for_a_cpu_that_takes_no_other() {
+fn second_roll_over_keeps_the_tag_of_a_cpu_that_stayed() {
     a_tag_is_kept_over_two_roll_overs(Bug::ReservationForgotten);
 }
 
 /// 53, Phoenix-RTOS 829: kernel pages that are not global are cached under every tag. A flush of one reached the loaded
 /// tag only.
 #[test]
-fn a_kernel_page_does_not_stay_under_a_tag_that_is_not_loaded() {
+fn kernel_page_flush_covers_unloaded_tags() {
     for design in [IPI, LOG] {
         let design = design.on(Machine {
             split: true,
@@ -204,7 +204,7 @@ fn a_kernel_page_does_not_stay_under_a_tag_that_is_not_loaded() {
 /// 54, nested VMX, 2026: a guest's tag was not flushed when its virtual CPU moved to another processor and back, so
 /// entries from its earlier stay there were used. Here the owner of a tag is a process.
 #[test]
-fn a_tag_is_not_taken_up_again_as_it_was_before_its_owner_moved() {
+fn tag_is_flushed_when_its_owner_returns_to_a_cpu() {
     for design in [IPI, LOG, PREEMPTIBLE] {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&Scene::new(2, design), Bug::TagOfEarlierLife, symptom, |stage| {

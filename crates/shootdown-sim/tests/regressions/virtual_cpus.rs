@@ -59,7 +59,7 @@ fn flush_about_an_entry(stage: &Stage) {
 
 /// 43, CVE-2019-3016: a request to flush a descheduled virtual CPU was lost when it entered at that moment.
 #[test]
-fn a_request_to_flush_at_entry_is_not_lost_to_the_entry() {
+fn flush_at_entry_request_is_not_lost_at_vm_entry() {
     for design in [IPI, LOG, LOG_PREEMPTIBLE, PREEMPTIBLE] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
@@ -69,7 +69,7 @@ fn a_request_to_flush_at_entry_is_not_lost_to_the_entry() {
 
 /// A flush while the other CPU is descheduled waits for no CPU, and that CPU uses nothing stale when it returns.
 #[test]
-fn a_descheduled_cpu_is_not_waited_for() {
+fn descheduled_virtual_cpu_is_not_waited_for() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         never_broken(&scene, |stage| {
@@ -97,7 +97,7 @@ fn a_descheduled_cpu_is_not_waited_for() {
 
 /// A flush at entry proves nothing about a walk during which the CPU was descheduled.
 #[test]
-fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
+fn cpu_descheduled_in_a_walk_is_interrupted_for_table_frees() {
     for walkers in [Walkers::Precise, Walkers::PreciseExchange, Walkers::Sticky] {
         let scene = Scene::new(2, Policy { walkers, ..IPI });
         let symptom = Symptom::Breaks(Rule::C3);
@@ -122,7 +122,7 @@ fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
 
 /// The same race under a host's scheduler: two virtual CPUs and one of another machine share two of its CPUs.
 #[test]
-fn a_request_to_flush_at_entry_is_not_lost_to_a_host_that_takes_turns() {
+fn flush_at_entry_request_is_not_lost_to_the_host_scheduler() {
     let scene = Scene::new(2, LOG);
     let symptom = Symptom::Breaks(Rule::C1);
     contract(&scene, Bug::DescheduledNotAtomic, symptom, |stage| {

@@ -103,7 +103,7 @@ fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u
 /// 7, Linux CVE-2025-38085: a shared page table was given to one of its processes for good while GUP-fast of another
 /// was still walking it.
 #[test]
-fn a_table_page_is_not_reused_under_a_walk() {
+fn table_page_is_not_reused_during_a_walk() {
     for walkers in EVERY {
         for base in [IPI, LOG] {
             let scene = Scene::new(2, with(walkers, base));
@@ -116,7 +116,7 @@ fn a_table_page_is_not_reused_under_a_walk() {
 
 /// 36, Linux 2ba99c5e0881: a collapse to a huge page freed the table after a flush, without waiting for lockless walks.
 #[test]
-fn a_flush_that_frees_a_table_does_not_forget_the_walkers() {
+fn flush_that_frees_a_table_waits_for_walkers() {
     for walkers in BY_INTERRUPT {
         for base in [IPI, LOG, BROADCAST] {
             let scene = Scene::new(2, with(walkers, base));
@@ -142,7 +142,7 @@ fn shows_under_short_walks(walkers: Walkers, fault: Bug) {
 
 /// 9, from the review of walker tracking: the walk published itself by a store that a later load may overtake.
 #[test]
-fn a_walk_does_not_read_tables_before_it_is_published() {
+fn walk_reads_tables_only_after_it_is_published() {
     for walkers in [
         Walkers::Precise,
         Walkers::PreciseExchange,
@@ -155,7 +155,7 @@ fn a_walk_does_not_read_tables_before_it_is_published() {
 
 /// The other side of 9: the freeing side read the walkers while its own store was still in the buffer.
 #[test]
-fn the_freeing_side_does_not_look_for_walkers_before_its_barrier() {
+fn freeing_side_reads_walkers_after_its_barrier() {
     for walkers in [Walkers::Precise, Walkers::Sticky] {
         shows_under_short_walks(walkers, Bug::WalkersReadBeforeBarrier);
     }
@@ -163,7 +163,7 @@ fn the_freeing_side_does_not_look_for_walkers_before_its_barrier() {
 
 /// A registration that is cleared in the middle of its walk.
 #[test]
-fn a_handler_does_not_forget_a_walk_that_goes_on() {
+fn handler_keeps_the_registration_of_an_active_walk() {
     for walkers in BY_INTERRUPT {
         let scene = Scene::new(2, with(walkers, IPI));
         contract(&scene, Bug::WalkInterruptible, Symptom::Breaks(Rule::C3), |stage| {
@@ -174,7 +174,7 @@ fn a_handler_does_not_forget_a_walk_that_goes_on() {
 
 /// A page-table page that waits for a grace period is not freed before the last walk that began before it.
 #[test]
-fn a_grace_period_is_not_over_before_the_walks_in_it() {
+fn grace_period_covers_the_walks_in_it() {
     for base in [IPI, LOG, BROADCAST] {
         let scene = Scene::new(2, with(Walkers::GracePeriod, base));
         contract(&scene, Bug::GracePeriodTooShort, Symptom::Breaks(Rule::C3), |stage| {
@@ -195,7 +195,7 @@ fn take_tables_all_the_time(system: &Sys, a: &Proc) {
 /// The mode of a space changes while a walk that registered under the old one continues: the next freeing side must
 /// check the old place too.
 #[test]
-fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
+fn walk_of_the_old_mode_is_honoured_when_the_mode_changes() {
     let scene = Scene {
         seeds: 40,
         tries: 200,
@@ -229,7 +229,7 @@ fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
 
 /// A CPU walks, goes offline, and returns when the space has changed its mode: its own record of its walks is void.
 #[test]
-fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
+fn cpu_coming_online_drops_old_registrations() {
     let scene = Scene {
         seeds: 40,
         tries: 100,
@@ -288,7 +288,7 @@ fn take_tables_and_free_those_that_wait(stage: &Stage, a: &Proc, moment: RoundTi
 
 /// Walks in NMI context interrupt walks, registrations and handlers, and must be honoured too.
 #[test]
-fn a_walk_from_nmi_context_is_not_missed() {
+fn walk_from_nmi_context_is_honoured() {
     for walkers in EVERY {
         never_broken(&Scene::new(2, with(walkers, IPI)), |stage| {
             let (same, b) = (stage.process(1), stage.process(2));
@@ -313,7 +313,7 @@ fn a_walk_from_nmi_context_is_not_missed() {
 
 /// A CPU that goes offline with a registration, and walks again when it returns.
 #[test]
-fn a_cpu_that_was_off_does_not_walk_unseen() {
+fn walk_of_a_cpu_back_online_is_seen() {
     for walkers in EVERY {
         never_broken(&Scene::new(2, with(walkers, IPI)), |stage| {
             let (same, b) = (stage.process(1), stage.process(2));

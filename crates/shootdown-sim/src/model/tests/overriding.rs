@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn overriding_changes_one_number_and_remembers_the_old_one() {
+fn override_changes_one_parameter_and_keeps_the_original() {
     let milan = Model::find("milan-72").expect("built in");
     let faster = milan.with("costs.transfer_cluster", 50.0).expect("valid");
     assert!((faster.costs.transfer_cluster - 170.0).abs() < 1e-9, "50 ns at 3.4 GHz");
@@ -29,7 +29,7 @@ fn overriding_changes_one_number_and_remembers_the_old_one() {
 }
 
 #[test]
-fn overriding_refuses_what_the_file_may_not_say() {
+fn override_is_validated_like_the_file() {
     let milan = Model::find("milan-72").expect("built in");
     let says = |path: &str, value: f64| milan.with(path, value).expect_err("refused").to_string();
     let line = milan.parameter("costs.rmw").expect("known").line;
@@ -48,7 +48,7 @@ fn overriding_refuses_what_the_file_may_not_say() {
 
 proptest! {
     #[test]
-    fn every_accepted_override_is_read_back(index in any::<prop::sample::Index>(), value in 1e-3f64..1e6) {
+    fn every_accepted_override_reads_back(index in any::<prop::sample::Index>(), value in 1e-3f64..1e6) {
         let milan = Model::find("milan-72").expect("built in");
         let path = milan.parameters().nth(index.index(milan.parameters().len())).expect("in range").path;
         if let Ok(model) = milan.with(path, value) {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn numbers_out_of_bounds_are_refused_with_what_was_expected() {
+fn out_of_bounds_numbers_are_refused_with_the_bound() {
     let time = |value: &str| complaint("ipi_send =", &format!("ipi_send = {{ {value}, assumed = \"1..9\" }}"));
     assert_eq!(time("cycles = 0"), "costs.ipi_send: expected cycles > 0");
     assert_eq!(time("cycles = -180"), "costs.ipi_send: expected cycles > 0");
@@ -59,7 +59,7 @@ fn numbers_out_of_bounds_are_refused_with_what_was_expected() {
 }
 
 #[test]
-fn a_number_without_exactly_one_unit_and_one_reason_is_refused() {
+fn number_needs_exactly_one_unit_and_one_provenance() {
     let says = |value: &str| complaint("invlpg =", &format!("invlpg = {value}"));
     let shape =
         "costs.invlpg: expected { cycles or ns = ..., source = \"...\" }, or fitted or assumed in place of source";
@@ -101,7 +101,7 @@ fn a_number_without_exactly_one_unit_and_one_reason_is_refused() {
 }
 
 #[test]
-fn a_range_must_be_one_and_hold_the_value() {
+fn range_must_be_valid_and_contain_the_value() {
     let says = |rest: &str| complaint("invlpg =", &format!("invlpg = {{ cycles = 180, {rest} }}"));
     let shape = "costs.invlpg: expected assumed = \"low..high\", the range to sweep";
     for text in ["a guess", "100", "260..100", "nan..nan", "1..inf"] {
@@ -126,7 +126,7 @@ fn a_range_must_be_one_and_hold_the_value() {
 }
 
 #[test]
-fn unknown_and_missing_entries_are_named_with_the_remedy() {
+fn unknown_and_missing_fields_are_named_with_the_remedy() {
     assert!(
         complaint("invlpg =", "invplg = 1").starts_with("costs.invplg: unknown field; expected one of l1_hit, rmw, ")
     );
@@ -167,7 +167,7 @@ fn unknown_and_missing_entries_are_named_with_the_remedy() {
 }
 
 #[test]
-fn texts_outside_their_vocabulary_are_refused() {
+fn unknown_keywords_are_refused() {
     assert_eq!(
         complaint("arch =", "arch = \"vax\""),
         "machine.arch: expected \"x86_64\" or \"aarch64\" or \"riscv64\""
@@ -191,7 +191,7 @@ fn texts_outside_their_vocabulary_are_refused() {
 }
 
 #[test]
-fn numbers_that_contradict_each_other_are_refused() {
+fn contradictory_numbers_are_refused() {
     assert_eq!(
         complaint("ways =", "ways = { value = 12, source = \"x\" }"),
         "tlb.ways: expected a divisor of tlb.entries (2048)"
@@ -209,7 +209,7 @@ fn numbers_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn what_is_not_toml_is_refused_at_its_line() {
+fn invalid_toml_is_refused_at_its_line() {
     assert!(complaint("invlpg =", "invlpg = { cycles 180 }").starts_with("expected TOML: "));
     let (text, line) = edited("invlpg =", "rmw = { cycles = 1, source = \"x\" }");
     let message = Model::parse(&text, "f").expect_err("given twice").to_string();
@@ -218,7 +218,7 @@ fn what_is_not_toml_is_refused_at_its_line() {
 
 proptest! {
     #[test]
-    fn no_truncated_text_panics_or_passes(at in 0usize..MILAN.len()) {
+    fn truncated_model_is_refused_without_panic(at in 0usize..MILAN.len()) {
         prop_assume!(MILAN.is_char_boundary(at));
         let cut = &MILAN[..at];
         let complete = cut.trim_end().len() == MILAN.trim_end().len();
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn no_mutated_text_panics(
+    fn mutated_model_text_never_panics(
         edits in prop::collection::vec((0usize..MILAN.len(), prop::sample::select(vec![
             "", "\n", "=", "{", "}", "[", "]", "\"", "-", "0", "9", ".", "..", "e", "nan", "inf", "#", "\u{0}", "é",
             "'", "true", "cycles", "ns", "value", "source", "assumed",

@@ -58,7 +58,7 @@ fn break_before_make_is_a_rule() {
 }
 
 #[test]
-fn skipping_it_both_translations_are_possible() {
+fn skipped_break_before_make_allows_both_translations() {
     let mut b = Bed::new(arm(ArmErrata::default()));
     let (f, g) = (b.hw.alloc_data(), b.hw.alloc_data());
     b.map(VA, f);

@@ -31,7 +31,7 @@ fn tasks_go_to_idle_cpus_and_then_to_the_shortest_queue() {
 }
 
 #[test]
-fn a_cpu_without_a_task_takes_one_that_waits_elsewhere_and_that_is_a_move() {
+fn idle_cpu_steals_a_waiting_task() {
     let mut queues = queues(2, 3);
     (0..3).for_each(|task| _ = queues.join(task, 0, whole));
     queues.reschedule(0, false, 20, whole);
@@ -43,7 +43,7 @@ fn a_cpu_without_a_task_takes_one_that_waits_elsewhere_and_that_is_a_move() {
 }
 
 #[test]
-fn one_that_wakes_up_takes_the_cpu_of_one_that_has_run_much_more_and_waits_else() {
+fn woken_task_preempts_one_that_ran_much_longer() {
     for (ran, takes) in [(10, false), (200, true)] {
         let mut queues = queues(1, 2);
         queues.join(0, 0, whole);
@@ -57,7 +57,7 @@ fn one_that_wakes_up_takes_the_cpu_of_one_that_has_run_much_more_and_waits_else(
 }
 
 #[test]
-fn a_yield_runs_its_target_next_where_that_waits_and_not_before_what_is_fair() {
+fn directed_yield_runs_a_waiting_target_next_if_fair() {
     let mut queues = queues(2, 5);
     (0..5).for_each(|task| _ = queues.join(task, 0, whole));
     // 0 runs with 2 and 4 behind it, 1 with 3.
@@ -72,7 +72,7 @@ fn a_yield_runs_its_target_next_where_that_waits_and_not_before_what_is_fair() {
 }
 
 #[test]
-fn time_is_shared_evenly_by_tasks_that_never_sleep() {
+fn tasks_that_never_sleep_share_time_evenly() {
     let mut queues = queues(3, 7);
     let mut ran = [0; 7];
     (0..7).for_each(|task| _ = queues.join(task, 0, whole));
