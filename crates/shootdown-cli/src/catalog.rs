@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_used_here_are_known_to_the_simulator() {
+    fn catalogue_names_exist_in_the_simulator() {
         for name in FLAGSHIP_DESIGNS
             .split(',')
             .chain([CONTROL_DESIGN, IDEAL_DESIGN, JUDGED_DESIGN])

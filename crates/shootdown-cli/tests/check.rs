@@ -15,7 +15,7 @@ fn printed(output: &Output) -> String {
 }
 
 #[test]
-fn a_sound_design_holds_and_the_control_is_caught() {
+fn sound_design_holds_and_control_is_caught() {
     let output = check(&["flush", "--designs", "ipi,none"]);
     assert_eq!(output.status.code(), Some(0));
     let text = printed(&output);
@@ -44,7 +44,7 @@ fn json_has_one_object_for_each_exploration() {
 }
 
 #[test]
-fn an_exploration_that_is_not_complete_says_so() {
+fn incomplete_exploration_is_reported() {
     let text = printed(&check(&["cross", "--designs", "ipi", "--states", "100"]));
     assert!(text.contains("not complete"), "{text}");
     assert!(text.contains("states: not every order of steps"), "{text}");
@@ -52,7 +52,7 @@ fn an_exploration_that_is_not_complete_says_so() {
 }
 
 #[test]
-fn what_holds_within_a_bound_is_not_said_to_hold() {
+fn bounded_result_names_its_bound() {
     let bounded = ["cross", "--designs", "ipi", "--preemptions", "1"];
     let text = printed(&check(&bounded));
     assert!(text.contains("holds within 1 preemption"), "{text}");
@@ -66,7 +66,7 @@ fn what_holds_within_a_bound_is_not_said_to_hold() {
 }
 
 #[test]
-fn the_help_page_names_every_race() {
+fn help_names_every_race() {
     let help = printed(&check(&["--help"]));
     let unknown = check(&["no-such-race"]);
     let line = String::from_utf8_lossy(&unknown.stderr).to_string();
@@ -78,7 +78,7 @@ fn the_help_page_names_every_race() {
 }
 
 #[test]
-fn a_counterexample_is_told_again_and_a_damaged_one_is_refused() {
+fn counterexample_replays_and_a_damaged_one_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flush.txt");
     let place = path.to_str().unwrap();
@@ -102,7 +102,7 @@ fn a_counterexample_is_told_again_and_a_damaged_one_is_refused() {
 }
 
 #[test]
-fn a_design_has_the_memory_of_its_processors_unless_another_is_named() {
+fn design_uses_its_processors_memory_model_by_default() {
     let text = printed(&check(&["flush", "--designs", "ipi,arm-ipi"]));
     let row = |start: &str| {
         text.lines()
@@ -140,7 +140,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
 }
 
 #[test]
-fn random_runs_catch_the_control_and_find_nothing_else() {
+fn random_runs_catch_only_the_control() {
     let output = check(&[
         "flush",
         "mixed-4",

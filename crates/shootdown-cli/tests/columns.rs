@@ -65,7 +65,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn what_every_command_prints_fits_the_terminal() {
+fn output_of_every_command_fits_the_terminal() {
     let folder = folder();
     for columns in WIDTHS {
         for words in [
@@ -94,7 +94,7 @@ fn what_every_command_prints_fits_the_terminal() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_is_printed_of_this_host_fits_the_terminal() {
+fn output_of_host_fits_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     for columns in WIDTHS {
         let words = "host tlb_flush2 madvise_spin --threads 1 --seconds 0.05 --runs 2 --legend";
@@ -106,7 +106,7 @@ fn what_is_printed_of_this_host_fits_the_terminal() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_is_printed_of_a_recording_as_it_is_made_fits_the_terminal() {
+fn output_of_record_fits_the_terminal() {
     for columns in WIDTHS {
         let kernel = kernel::Kernel::start(kernel::lines(100));
         let words = "record --tracefs tracefs -o r.parquet --legend -- sleep 0.3";
@@ -134,7 +134,7 @@ fn is_wrapped_once(columns: usize, words: &str, help: &str) {
 }
 
 #[test]
-fn help_fits_the_terminal_and_is_wrapped_once() {
+fn help_fits_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let help = String::from_utf8(shootdown(80, "--help", folder.path()).stdout).unwrap();
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);

@@ -38,7 +38,7 @@ fn stdout(output: &Output) -> String {
 }
 
 #[test]
-fn rows_of_a_file_are_run_and_no_others() {
+fn only_rows_of_the_given_file_run() {
     let text = format!(
         "{ROW}\n[[beside]]\ntable = \"lab\"\nworkload = \"madvise_spin\"\ndesign = \"adaptive\"\n\n\
          [[note]]\ntable = \"lab\"\ntext = \"Taken by hand.\"\n"
@@ -64,7 +64,7 @@ fn rows_of_a_file_are_run_and_no_others() {
 }
 
 #[test]
-fn json_and_page_are_of_the_file_too_and_say_how_to_repeat_it() {
+fn json_and_page_cover_the_file_and_name_the_command() {
     let folder = folder(&format!("{ROW}[[note]]\ntable = \"lab\"\ntext = \"Taken by hand.\"\n"));
     let json = stdout(&evidence(folder.path(), &["--json", "--html", "page.html"]));
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -89,7 +89,7 @@ fn json_and_page_are_of_the_file_too_and_say_how_to_repeat_it() {
 
 /// No cost of an interrupt lets two threads drop a page in ten nanoseconds.
 #[test]
-fn a_rate_that_ideal_does_not_reach_fails_the_verdict_by_name() {
+fn rate_above_ideal_fails_the_verdict_by_name() {
     let folder = folder(&ROW.replace("9000", "10"));
     let output = evidence(folder.path(), &[]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -106,7 +106,7 @@ fn a_rate_that_ideal_does_not_reach_fails_the_verdict_by_name() {
 }
 
 #[test]
-fn a_machine_may_be_a_file() {
+fn machine_may_be_a_file() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/zen5-vm-2.toml");
     let folder = folder(&ROW.replace("zen5-vm-2", "./mine.toml"));
     std::fs::copy(&model, folder.path().join("mine.toml")).unwrap();
@@ -119,7 +119,7 @@ fn a_machine_may_be_a_file() {
 }
 
 #[test]
-fn mistakes_in_a_file_are_named_with_the_place_and_the_remedy() {
+fn mistakes_in_a_rows_file_name_place_and_remedy() {
     let second = |more: &str| format!("{ROW}\n{more}");
     for (text, line, expected) in [
         (
@@ -157,7 +157,7 @@ fn mistakes_in_a_file_are_named_with_the_place_and_the_remedy() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn unreadable_rows_file_is_named() {
     let nowhere = tempfile::tempdir().unwrap();
     let output = evidence(nowhere.path(), &[]);
     let message = String::from_utf8(output.stderr).unwrap();
@@ -174,7 +174,7 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn the_row_that_help_shows_is_one() {
+fn example_row_in_the_help_is_valid() {
     let help = Command::new(env!("CARGO_BIN_EXE_shootdown"))
         .args(["evidence", "--help"])
         .env_remove("COLUMNS")

@@ -41,7 +41,7 @@ fn replay(name: &Path) -> Value {
 /// One workload, recorded once: tracefs, `trace-cmd report` by default and with -R, `perf script` by default and
 /// without a task.
 #[test]
-fn every_form_of_a_recording_is_replayed_alike() {
+fn every_trace_form_replays_alike() {
     for form in [
         "tracefs_record_tgid",
         "tracefs",
@@ -62,7 +62,7 @@ fn every_form_of_a_recording_is_replayed_alike() {
 }
 
 #[test]
-fn a_recording_without_process_numbers_is_replayed_as_with_them() {
+fn recording_without_process_ids_replays_as_with_them() {
     for (name, source) in [("with", "recorded"), ("without", "rebuilt")] {
         let found = replay(&data(&format!("imports/process_numbers_{name}.txt.gz")));
         assert_eq!(found["designs"][0]["interrupts_sent"], 54, "{name}");
@@ -71,7 +71,7 @@ fn a_recording_without_process_numbers_is_replayed_as_with_them() {
 }
 
 #[test]
-fn what_cannot_be_told_apart_by_process_is_refused_with_the_command() {
+fn recording_without_distinguishable_processes_is_refused_with_the_command() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["latency_format", "perf_without_comm", "perf_task_minus_one"] {
         let file = data(&format!("imports/{name}.txt")).display().to_string();
@@ -92,7 +92,7 @@ fn what_cannot_be_told_apart_by_process_is_refused_with_the_command() {
 }
 
 #[test]
-fn losses_stand_first() {
+fn lost_events_are_reported_first() {
     let folder = tempfile::tempdir().unwrap();
     for (name, lost) in [
         ("overwritten_buffer", "149,992 events"),
@@ -110,7 +110,7 @@ fn losses_stand_first() {
 }
 
 #[test]
-fn a_text_without_a_usable_event_ends_with_status_1() {
+fn recording_without_usable_events_exits_with_status_1() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.txt");
     std::fs::write(&file, "a-7 [001] 1.000001: irq_handler_entry: irq=1\n").unwrap();
@@ -125,7 +125,7 @@ fn a_text_without_a_usable_event_ends_with_status_1() {
 }
 
 #[test]
-fn packed_recordings_are_read_as_what_is_in_them() {
+fn compressed_recordings_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let text = text_of("forms/perf.txt.gz");
     let zstd = ruzstd::encoding::compress_to_vec(&text[..], ruzstd::encoding::CompressionLevel::Fastest);
@@ -229,7 +229,7 @@ fn spoilt(text: &[u8], way: usize, numbers: &mut Numbers) -> Vec<u8> {
 }
 
 #[test]
-fn bad_inputs_end_in_a_summary_or_in_one_line() {
+fn mutated_recordings_end_in_a_summary_or_one_line_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut numbers = Numbers(1);
     for index in 0..150 {

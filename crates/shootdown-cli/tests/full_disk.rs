@@ -71,7 +71,7 @@ fn with_room_for(blocks: u32, args: &[&str], file: &str, printed: &str) -> (Stri
 const SHORT: [&str; 6] = ["--on", "milan-72", "--threads", "2", "--virtual-ms", "1"];
 
 #[test]
-fn reports_and_pages() {
+fn full_disk_fails_reports_by_name() {
     let html = ["--html", "r.html"];
     let designs = ["--designs", "ipi"];
     let compare = [&["compare", "tlb_flush2"][..], &SHORT, &designs, &html].concat();
@@ -86,7 +86,7 @@ fn reports_and_pages() {
 }
 
 #[test]
-fn pages_of_published_rows_and_of_replays() {
+fn full_disk_fails_evidence_and_replay_pages_by_name() {
     let page = ["--html", "p.html"];
     let evidence = ["evidence", "--rows", "rows.toml", "--runs", "1", "--virtual-ms", "0.2"];
     costs_the_file_only(&[&evidence[..], &page].concat(), "p.html", "stale translations: 0");
@@ -101,7 +101,7 @@ fn pages_of_published_rows_and_of_replays() {
 
 /// A kernel that needs no building, in a QEMU that prints a kernel's output.
 #[test]
-fn runs_of_the_bare_metal_kernel() {
+fn full_disk_fails_qemu_pages_by_name() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("kernel")).unwrap();
@@ -144,7 +144,7 @@ fn runs_of_the_bare_metal_kernel() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_calibrated_model() {
+fn full_disk_fails_a_calibrated_model_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let words = [
         "calibrate",
@@ -171,7 +171,7 @@ fn a_calibrated_model() {
 }
 
 #[test]
-fn the_runs_of_a_sweep() {
+fn full_disk_fails_a_sweep_by_name() {
     let sweep = [
         &["sweep", "tlb_flush2"][..],
         &SHORT,
@@ -187,19 +187,19 @@ fn the_runs_of_a_sweep() {
 }
 
 #[test]
-fn an_imported_recording() {
+fn full_disk_fails_an_import_by_name() {
     costs_the_file_only(&["import", "trace.txt"], "trace.parquet", "2 events");
 }
 
 #[test]
-fn a_counterexample() {
+fn full_disk_fails_a_counterexample_by_name() {
     let check = ["check", "flush", "--designs", "none", "--record", "story.txt"];
     costs_the_file_only(&check, "story.txt", "none");
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn stdout_that_takes_nothing_is_no_bad_usage() {
+fn full_stdout_is_not_reported_as_bad_usage() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_shootdown"))
         .arg("list")

@@ -56,7 +56,7 @@ fn measured_runs_have_the_form_of_simulated_ones() {
 }
 
 #[test]
-fn a_process_that_is_confined_to_one_cpu_is_told_so() {
+fn process_confined_to_one_cpu_is_noted() {
     let folder = tempfile::tempdir().unwrap();
     let cpu = shootdown_linux::cpus::allowed().unwrap()[0].to_string();
     // Elsewhere there may be no `taskset`; then the test itself sets the affinity of its children.
@@ -75,7 +75,7 @@ fn a_process_that_is_confined_to_one_cpu_is_told_so() {
 }
 
 #[test]
-fn mistakes_name_what_would_be_right() {
+fn mistakes_name_valid_values() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, words) in [
         (
@@ -97,7 +97,7 @@ fn mistakes_name_what_would_be_right() {
 }
 
 #[test]
-fn a_calibrated_machine_can_be_simulated_and_accounts_for_every_number() {
+fn calibrated_machine_simulates_and_every_parameter_has_provenance() {
     let folder = tempfile::tempdir().unwrap();
     let text = good(&shootdown(
         folder.path(),
@@ -143,7 +143,7 @@ fn a_calibrated_machine_can_be_simulated_and_accounts_for_every_number() {
 }
 
 #[test]
-fn a_busy_machine_is_refused_or_the_model_says_that_it_was() {
+fn busy_host_is_refused_or_recorded_in_the_model() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("loadavg"), "0.10 0.10 0.10 4/200 4711\n").unwrap();
     std::fs::write(folder.path().join("stat"), "cpu  100 0 50 1000 5 0 1 10 0 0\n").unwrap();

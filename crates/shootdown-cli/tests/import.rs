@@ -54,7 +54,7 @@ fn real_recordings_are_read_without_a_damaged_line() {
 }
 
 #[test]
-fn plain_and_packed_text_and_stdin_give_the_same() {
+fn plain_compressed_and_piped_text_import_alike() {
     let folder = tempfile::tempdir().unwrap();
     let text = LINE.repeat(50);
     std::fs::write(folder.path().join("t.txt"), &text).unwrap();
@@ -81,7 +81,7 @@ fn plain_and_packed_text_and_stdin_give_the_same() {
 }
 
 #[test]
-fn damage_is_told_with_its_first_line_and_costs_nothing_else() {
+fn damaged_line_is_reported_and_the_rest_imported() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{LINE}nonsense\n{LINE}{}", &LINE[..60]);
     let output = import(folder.path(), &["-", "-o", "d.parquet"], text.as_bytes());
@@ -92,7 +92,7 @@ fn damage_is_told_with_its_first_line_and_costs_nothing_else() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_in_one_line_and_leaves_no_file() {
+fn non_recording_is_refused_in_one_line_without_a_file() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("letter.txt"), "Dear all,\n").unwrap();
     std::fs::write(folder.path().join("torn.gz"), [0x1f, 0x8b, 8, 0, 1, 2]).unwrap();
@@ -120,7 +120,7 @@ fn what_is_no_recording_is_refused_in_one_line_and_leaves_no_file() {
 }
 
 #[test]
-fn victims_are_told_by_cpu_thread_and_call() {
+fn victims_are_grouped_by_cpu_thread_and_call() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("r.parquet");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shootdown-trace/tests/data/cargo_build_sys_whole.txt.gz");

@@ -84,7 +84,7 @@ fn interrupted_after_two(output: &str, folder: &Path) -> Ended {
 }
 
 #[test]
-fn what_is_left_is_said_where_stderr_is_no_terminal_and_what_is_complete_is_printed() {
+fn interrupted_command_prints_complete_results_without_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let begun = Instant::now();
     let arguments = "sweep tlb_flush2 --designs ipi --threads 1,2,72 --virtual-ms 2000 --runs 40 --jobs 1";
@@ -95,7 +95,7 @@ fn what_is_left_is_said_where_stderr_is_no_terminal_and_what_is_complete_is_prin
 }
 
 #[test]
-fn rows_that_are_complete_are_printed_and_what_is_missing_is_said() {
+fn interrupted_comparison_prints_complete_rows_and_the_missing() {
     let folder = tempfile::tempdir().unwrap();
     let ended = interrupted_after_two("--html r.html", folder.path());
     assert_eq!(ended.status, Some(130), "{}{}", ended.stdout, ended.stderr);
@@ -110,7 +110,7 @@ fn rows_that_are_complete_are_printed_and_what_is_missing_is_said() {
 }
 
 #[test]
-fn json_of_an_interrupted_command_is_whole_and_says_how_much_is_missing() {
+fn interrupted_json_is_valid_and_counts_missing_runs() {
     let folder = tempfile::tempdir().unwrap();
     let ended = interrupted_after_two("--json", folder.path());
     assert_eq!(ended.status, Some(130), "{}", ended.stderr);
@@ -148,7 +148,7 @@ fn after_estimate(arguments: &str, done: usize) -> Ended {
 }
 
 #[test]
-fn one_run_has_nothing_to_print_before_its_end_and_says_so() {
+fn interrupted_single_run_says_that_nothing_is_complete() {
     for command in ["explain", "timeline"] {
         let ended = after_estimate(&format!("{command} tlb_flush2 --threads 72 --virtual-ms 5000"), 0);
         assert!(ended.stderr.contains("0 of 1 runs"), "{}", ended.stderr);
@@ -162,7 +162,7 @@ fn one_run_has_nothing_to_print_before_its_end_and_says_so() {
 }
 
 #[test]
-fn reports_of_many_runs_print_those_that_are_complete() {
+fn interrupted_reports_print_complete_runs() {
     for (arguments, done, printed) in [
         (
             "scoreboard --jobs 2 --virtual-ms 2",
@@ -191,7 +191,7 @@ fn reports_of_many_runs_print_those_that_are_complete() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn rows_measured_on_this_host_are_printed() {
+fn interrupted_host_prints_measured_rows() {
     let ended = after_estimate("host --threads 1 --seconds 3 --runs 1", 1);
     assert!(
         ended.stdout.contains("interrupts per op") && ended.stdout.contains("of 4 rows did not end"),
@@ -217,7 +217,7 @@ fn long_recording(path: &Path) {
 }
 
 #[test]
-fn a_replay_can_be_interrupted_while_it_reads_and_runs() {
+fn replay_can_be_interrupted_while_reading_and_running() {
     let folder = tempfile::tempdir().unwrap();
     long_recording(&folder.path().join("r.txt"));
     let ended = interrupted("replay r.txt --jobs 1 --scale 8", folder.path(), |line| {
@@ -228,7 +228,7 @@ fn a_replay_can_be_interrupted_while_it_reads_and_runs() {
 }
 
 #[test]
-fn a_second_interrupt_ends_at_once() {
+fn second_ctrl_c_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
     // The flag is not polled while a recording is waited for.
     let mut child = start("import - -o r.parquet", folder.path());

@@ -20,7 +20,7 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn without_qemu_the_package_the_version_and_the_command_are_named() {
+fn missing_qemu_names_package_version_and_command() {
     for arguments in [&["qemu"][..], &["compare", "tlb_flush2", "--on", "qemu-x86_64"]] {
         let error = refused(arguments);
         assert_eq!(error.lines().count(), 1, "{error}");
@@ -31,7 +31,7 @@ fn without_qemu_the_package_the_version_and_the_command_are_named() {
 }
 
 #[test]
-fn what_makes_sense_for_simulated_machines_only_is_refused_there() {
+fn simulation_options_are_refused_under_qemu() {
     let error = refused(&[
         "compare",
         "tlb_flush2",

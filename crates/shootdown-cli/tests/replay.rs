@@ -25,7 +25,7 @@ fn json(output: &Output) -> Value {
 /// Linux's handling of the requests is withheld from the replay, which predicts it. These are the first 1500 lines of
 /// each recording, before which the state of the CPUs is unknown: whole recordings come closer.
 #[test]
-fn the_kernels_doing_is_predicted_from_what_was_asked_for() {
+fn replay_predicts_the_recorded_ipis() {
     for name in ["cc_make_j2", "cargo_build_sys", "go_gc", "java_zgc"] {
         let file = recording(&format!("{name}.txt.gz"));
         let found = json(&replay(&[
@@ -58,7 +58,7 @@ fn the_kernels_doing_is_predicted_from_what_was_asked_for() {
 }
 
 #[test]
-fn scaling_multiplies_what_is_asked_for_and_shared_spaces_what_is_sent() {
+fn scaling_multiplies_requests_and_ipis() {
     let file = recording("go_gc.txt.gz");
     let run = |scale: &str| {
         json(&replay(&[
@@ -88,7 +88,7 @@ fn scaling_multiplies_what_is_asked_for_and_shared_spaces_what_is_sent() {
 }
 
 #[test]
-fn a_parquet_file_gives_what_its_text_gives_and_the_page_stands_alone() {
+fn parquet_replays_like_its_text_and_the_page_is_self_contained() {
     let folder = tempfile::tempdir().unwrap();
     let (columns, page) = (folder.path().join("r.parquet"), folder.path().join("r.html"));
     let text = recording("java_zgc.txt.gz");
@@ -127,7 +127,7 @@ fn mistakes_name_the_place_and_the_remedy() {
 
 /// Events that the kernel lost are missing from every number, and each says so.
 #[test]
-fn lost_events_are_carried_into_every_result() {
+fn lost_events_appear_in_every_result() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.txt");
     let text = "# cpu0 entries: 9 overrun: 123 commit overrun: 0 dropped events: 0\n\
@@ -149,7 +149,7 @@ fn lost_events_are_carried_into_every_result() {
 /// Two recordings from beginning to end are predicted within 3 % of the queued requests. In the first lines of four,
 /// the missing ones are requests to CPUs on which the recording had not shown the process.
 #[test]
-fn the_fit_is_printed_unasked() {
+fn replay_prints_its_fit_to_the_recording() {
     for (name, error, missing) in [
         ("java_zgc_whole", 0.03, 0),
         ("cargo_build_sys_whole", 0.03, 0),
@@ -169,7 +169,7 @@ fn the_fit_is_printed_unasked() {
 }
 
 #[test]
-fn a_replay_says_first_what_the_recording_can_tell() {
+fn replay_first_states_the_limits_of_the_recording() {
     let text = |name: &str| {
         let output = replay(&[&recording(name), "--designs", "ipi,broadcast"]);
         String::from_utf8(output.stdout).unwrap()

@@ -33,7 +33,7 @@ fn recording() -> String {
 }
 
 #[test]
-fn a_document_that_breaks_its_schema_is_told() {
+fn schema_violation_is_reported() {
     let schema = valid::schema("list");
     let mut listing = printed(Path::new("."), "list");
     assert!(mistakes(&schema, &listing).is_empty());
@@ -51,7 +51,7 @@ fn a_document_that_breaks_its_schema_is_told() {
 }
 
 #[test]
-fn simulated_runs_are_as_their_schemas_say() {
+fn json_of_simulated_runs_matches_its_schema() {
     let folder = tempfile::tempdir().unwrap();
     let printed = |arguments: &str| printed(folder.path(), arguments);
     let compared = printed("compare tlb_flush2 --designs ipi,adaptive,none --threads 1,4 --virtual-ms 0.2");
@@ -84,7 +84,7 @@ fn simulated_runs_are_as_their_schemas_say() {
 }
 
 #[test]
-fn recordings_are_as_their_schemas_say() {
+fn json_of_recordings_matches_its_schema() {
     let folder = tempfile::tempdir().unwrap();
     let imported = printed(folder.path(), &format!("import {} -o r.parquet", recording()));
     assert!(
@@ -103,7 +103,7 @@ fn recordings_are_as_their_schemas_say() {
 }
 
 #[test]
-fn a_users_own_rows_are_as_the_schema_says() {
+fn json_of_user_rows_matches_its_schema() {
     let folder = tempfile::tempdir().unwrap();
     let rows = "[[row]]\n\
                 table = \"mine\"\n\

@@ -64,7 +64,7 @@ fn every_listed_design_and_workload_runs() {
 }
 
 #[test]
-fn json_is_all_there_is_on_stdout_and_repeats_but_for_host_time() {
+fn stdout_is_only_json_and_deterministic_except_host_time() {
     let folder = tempfile::tempdir().unwrap();
     let args = [
         "compare",
@@ -92,7 +92,7 @@ fn json_is_all_there_is_on_stdout_and_repeats_but_for_host_time() {
 }
 
 #[test]
-fn a_comparison_prints_its_verdict_and_leaves_only_the_report() {
+fn compare_prints_its_verdict_and_writes_only_the_report() {
     let folder = tempfile::tempdir().unwrap();
     let args = [
         "compare",
@@ -131,7 +131,7 @@ fn a_comparison_prints_its_verdict_and_leaves_only_the_report() {
 }
 
 #[test]
-fn a_machine_can_be_made_larger_and_changed() {
+fn machine_can_be_scaled_and_overridden() {
     let folder = tempfile::tempdir().unwrap();
     let args = [
         "compare",
@@ -158,7 +158,7 @@ fn a_machine_can_be_made_larger_and_changed() {
 }
 
 #[test]
-fn an_unwritable_report_is_refused_before_anything_runs() {
+fn unwritable_report_is_refused_before_any_run() {
     let folder = tempfile::tempdir().unwrap();
     // Long enough that running first would be noticed.
     let run = |path: &str| {
@@ -180,7 +180,7 @@ fn an_unwritable_report_is_refused_before_anything_runs() {
 
 #[test]
 #[cfg(unix)]
-fn ctrl_c_leaves_no_file_and_says_130() {
+fn ctrl_c_leaves_no_file_and_exits_with_130() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_shootdown"))
         .args(["compare", "tlb_flush2", "--html", "r.html", "--runs", "1000"])
@@ -202,7 +202,7 @@ fn ctrl_c_leaves_no_file_and_says_130() {
 }
 
 #[test]
-fn a_timeline_shows_who_was_interrupted_and_when_each_answered() {
+fn timeline_shows_interrupted_cpus_and_their_answers() {
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_shootdown"))

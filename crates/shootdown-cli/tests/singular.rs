@@ -68,7 +68,7 @@ fn the_search_finds_a_wrong_plural() {
 }
 
 #[test]
-fn one_of_a_thing_is_no_plural() {
+fn singular_counts_have_no_plural() {
     let folder = tempfile::tempdir().unwrap();
     let rows = "[[row]]\n\
                 table = \"mine\"\n\

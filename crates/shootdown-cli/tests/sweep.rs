@@ -88,7 +88,7 @@ const LONG: [&str; 12] = [
 
 #[test]
 #[cfg(unix)]
-fn a_killed_sweep_keeps_what_it_had() {
+fn killed_sweep_keeps_its_journal() {
     let folder = tempfile::tempdir().unwrap();
     let (mut child, journal) = started(folder.path(), &LONG);
     child.kill().unwrap();
@@ -122,7 +122,7 @@ fn a_killed_sweep_keeps_what_it_had() {
 
 #[test]
 #[cfg(unix)]
-fn ctrl_c_leaves_the_journal_and_says_how_to_go_on() {
+fn ctrl_c_keeps_the_journal_and_names_the_resume_command() {
     let folder = tempfile::tempdir().unwrap();
     let (child, _) = started(folder.path(), &LONG);
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
@@ -149,7 +149,7 @@ fn rows(json: &str) -> Vec<serde_json::Value> {
 
 #[test]
 #[cfg(unix)]
-fn the_slurm_script_runs_shards_that_merge_to_the_sweep() {
+fn slurm_script_shards_merge_to_the_sweep() {
     let folder = tempfile::tempdir().unwrap();
     for task in ["1", "2", "3"] {
         let output = Command::new("sh")
@@ -194,7 +194,7 @@ fn the_slurm_script_runs_shards_that_merge_to_the_sweep() {
 /// Runs only where Ray is installed: `cargo test -- --ignored`, with PYTHON naming an interpreter that has it.
 #[test]
 #[ignore = "needs Ray (pip install ray); set PYTHON to an interpreter that has it"]
-fn the_ray_script_runs_shards_that_merge_to_the_sweep() {
+fn ray_script_shards_merge_to_the_sweep() {
     let folder = tempfile::tempdir().unwrap();
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_string());
     let output = Command::new(python)

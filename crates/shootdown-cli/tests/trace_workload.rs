@@ -22,7 +22,7 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn a_recording_is_compared_with_the_numbers_that_its_replay_has() {
+fn compare_of_a_recording_equals_its_replay() {
     let file = recording("go_gc.txt.gz");
     let workload = format!("trace:{file}");
     let compared = json(&["compare", &workload, "--designs", "ipi,broadcast", "--threads", "2,8"]);
@@ -58,7 +58,7 @@ fn a_recording_is_compared_with_the_numbers_that_its_replay_has() {
 }
 
 #[test]
-fn every_recording_can_be_compared_and_a_part_of_it_is_shorter() {
+fn every_recording_compares_and_a_part_is_shorter() {
     for name in ["cc_make_j2", "cargo_build_sys", "java_zgc"] {
         let workload = format!("trace:{}", recording(&format!("{name}.txt.gz")));
         let of = |more: &[&str]| {
@@ -71,7 +71,7 @@ fn every_recording_can_be_compared_and_a_part_of_it_is_shorter() {
 }
 
 #[test]
-fn the_table_says_what_is_compared_and_the_control_is_caught() {
+fn table_names_the_recording_and_the_control_is_caught() {
     let workload = format!("trace:{}", recording("go_gc.txt.gz"));
     let output = shootdown(&["compare", &workload, "--threads", "2"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -101,7 +101,7 @@ fn words(text: &str) -> String {
 
 /// The lines of `replay` before its tables are those of `compare`.
 #[test]
-fn what_the_recording_can_tell_is_said_as_replay_says_it() {
+fn compare_states_the_limits_of_the_recording_like_replay() {
     let file = recording("java_zgc.txt.gz");
     let workload = format!("trace:{file}");
     let designs = ["--designs", "ipi,broadcast"];
@@ -121,7 +121,7 @@ fn what_the_recording_can_tell_is_said_as_replay_says_it() {
 
 /// The rate is the same under every design: CPU time and the duration of a shootdown differ.
 #[test]
-fn costs_are_compared_and_never_the_rate_of_the_recording() {
+fn recording_is_compared_by_costs_not_by_rate() {
     let workload = format!("trace:{}", recording("go_gc.txt.gz"));
     let arguments = ["compare", &workload, "--threads", "2,16", "--designs", "ipi,broadcast"];
     let text = printed(&arguments);
@@ -150,7 +150,7 @@ fn costs_are_compared_and_never_the_rate_of_the_recording() {
 }
 
 #[test]
-fn designs_that_the_recording_does_not_tell_apart_are_said_to_be() {
+fn indistinguishable_designs_of_a_recording_are_reported() {
     // 6 requests of one process.
     let few = format!("trace:{}", recording("cc_make_j2.txt.gz"));
     let text = words(&printed(&[
@@ -191,7 +191,7 @@ fn designs_that_the_recording_does_not_tell_apart_are_said_to_be() {
 }
 
 #[test]
-fn reports_of_a_recording_plot_costs_and_say_what_it_can_tell() {
+fn reports_of_a_recording_plot_costs_and_state_its_limits() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name).display().to_string();
     let workload = format!("trace:{}", recording("go_gc.txt.gz"));
@@ -245,7 +245,7 @@ fn mistakes_name_the_place_and_the_remedy() {
 
 /// A compressed text that was cut off is used up to there, and says so; a Parquet file is whole or refused.
 #[test]
-fn a_recording_that_breaks_off_is_used_up_to_there_or_refused() {
+fn truncated_recording_is_used_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name).display().to_string();
     let packed = std::fs::read(recording("go_gc.txt.gz")).unwrap();
@@ -285,7 +285,7 @@ fn a_recording_that_breaks_off_is_used_up_to_there_or_refused() {
 
 /// Events that the kernel lost are missing from every number.
 #[test]
-fn lost_events_are_carried_into_every_result() {
+fn lost_events_appear_in_every_result() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.txt");
     let text = "# cpu0 entries: 9 overrun: 123 commit overrun: 0 dropped events: 0\n\

@@ -64,7 +64,7 @@ fn unknown_names_list_the_known_ones() {
 }
 
 #[test]
-fn a_huge_number_is_shown_with_an_exponent() {
+fn huge_number_is_shown_with_an_exponent() {
     for command in ["compare", "sweep", "explain", "timeline"] {
         for path in ["costs.invlpg", "workload.tlb_flush2.pages_per_call"] {
             let message = refused(&[command, "tlb_flush2", "--set", &format!("{path}=1e300")]);
@@ -75,7 +75,7 @@ fn a_huge_number_is_shown_with_an_exponent() {
 }
 
 #[test]
-fn counts_out_of_range_name_their_range() {
+fn out_of_range_counts_name_their_range() {
     assert_eq!(
         compare(&["--threads", "4,0"]),
         "error: --threads 0: give at least 1 thread\n"
@@ -105,7 +105,7 @@ fn counts_out_of_range_name_their_range() {
 }
 
 #[test]
-fn words_where_numbers_belong_are_told_what_was_expected() {
+fn words_in_place_of_numbers_are_refused() {
     for option in ["--threads", "--runs", "--jobs", "--seed", "--cpus"] {
         for value in ["many", "-1"] {
             let message = compare(&[option, value]);
@@ -124,7 +124,7 @@ fn words_where_numbers_belong_are_told_what_was_expected() {
 }
 
 #[test]
-fn replaced_numbers_are_checked_like_those_of_a_file() {
+fn overrides_are_checked_like_model_files() {
     for (text, expected) in [
         ("costs.invlpg", "expected PATH=VALUE"),
         ("=3", "expected PATH=VALUE"),
@@ -151,7 +151,7 @@ fn evidence_checks_its_options_too() {
 }
 
 #[test]
-fn a_bad_machine_file_is_named_with_the_place() {
+fn bad_machine_file_is_named_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let good = include_str!("../../../machines/milan-72.toml");
     let cost = good.lines().position(|line| line.starts_with("invlpg ")).unwrap();
@@ -185,14 +185,14 @@ fn a_bad_machine_file_is_named_with_the_place() {
 }
 
 #[test]
-fn help_is_not_a_mistake() {
+fn help_exits_with_success() {
     let output = shootdown(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8(output.stdout).unwrap().contains("Examples:"));
 }
 
 #[test]
-fn the_listing_names_workloads_machines_and_designs() {
+fn list_names_workloads_machines_and_designs() {
     let text = String::from_utf8(shootdown(&["list"]).stdout).unwrap();
     for name in [
         "tlb_flush2",
@@ -224,7 +224,7 @@ fn the_listing_names_workloads_machines_and_designs() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_silent() {
+fn closed_stdout_is_no_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = Command::new(env!("CARGO_BIN_EXE_shootdown"))
@@ -238,7 +238,7 @@ fn a_reader_that_goes_away_is_silent() {
 }
 
 #[test]
-fn what_belongs_to_another_command_or_machine_is_refused_with_the_remedy() {
+fn option_of_another_command_is_refused_with_the_remedy() {
     for (args, remedy) in [
         (
             vec!["compare", "tlb_flush2", "--on", "linux"],
@@ -283,14 +283,14 @@ fn what_belongs_to_another_command_or_machine_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn a_mistake_points_to_the_help_of_its_command() {
+fn usage_error_names_the_help_of_its_command() {
     assert!(compare(&["--bogus"]).ends_with("'--bogus' found; see `shootdown compare --help`\n"));
     assert!(refused(&["conjure"]).ends_with("see `shootdown --help`\n"));
     assert!(compare(&["--threads", "99999999999999999999"]).contains("a whole number up to 18446744073709551615"));
 }
 
 #[test]
-fn a_machine_with_few_cpus_is_looked_into_with_as_many_threads() {
+fn default_threads_fit_small_machines() {
     let output = shootdown(&["timeline", "tlb_flush2", "--on", "zen5-vm-2", "--json"]);
     assert_eq!(
         output.status.code(),

@@ -113,7 +113,7 @@ fn every_example_of_the_help_parses() {
 }
 
 #[test]
-fn a_wrong_command_line_is_found() {
+fn wrong_command_line_is_found() {
     let page = "`shootdown compare tlb_flush2 --no-such-option`";
     let all = commands(page);
     assert_eq!(all.len(), 1);

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn few_shootdowns_small_differences_and_wide_spreads_are_told() {
+    fn indistinguishable_designs_are_reported_with_the_reason() {
         let told = |costs: &[Cost]| indistinct(costs).unwrap_or_default();
         assert!(told(&costs([0.1, 0.2], 0.0, 29)).contains("29 flushes reached another CPU"));
         assert!(told(&costs([0.1, 0.2], 0.0, 1)).contains("1 flush reached"));

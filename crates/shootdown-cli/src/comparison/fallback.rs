@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn without_broadcast_hardware_those_that_would_use_it_are_marked_together() {
+    fn designs_without_their_broadcast_hardware_share_one_note() {
         let found = of("skylake-104", &["ipi", "broadcast", "adaptive"], &[2, 16]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].0, ["broadcast", "adaptive"]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_machine_is_not_said_to_lack_what_its_host_has() {
+    fn fallback_note_blames_the_virtual_machine_not_its_host() {
         let mut plan = fake::plan(&["adaptive"], &[8]);
         let set = ["vm.vcpus=8".to_string()];
         plan.target = Target::new("milan-72", None, &set).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_cpus_than_the_threshold_are_named() {
+    fn fallback_note_names_cpu_counts_below_the_threshold() {
         let found = of("milan-72", &["ipi", "broadcast", "adaptive"], &[1, 2, 3, 4, 16]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].0, ["broadcast"]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_interrupts_and_errata_are_told() {
+    fn fallback_note_names_firmware_and_errata() {
         let found = of("generic-riscv-64", &["ipi", "arm-broadcast"], &[16]);
         assert!(
             found.len() == 1 && found[0].1.contains("firmware interrupts the other CPUs"),

@@ -237,7 +237,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_keys_are_exactly_those_of_the_contract_in_order() {
+    fn json_keys_match_the_documented_list_in_order() {
         let text = render(&fake::comparison(fake::plan(&["ipi"], &[2])));
         let keys: Vec<&str> = text
             .lines()
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_explained() {
+    fn json_page_explains_every_key() {
         let words = include_str!("../../../../docs/src/tools/json.md");
         for key in KEYS.iter().chain(&["command", "lost_events", "qemu"]) {
             assert!(words.contains(&format!("| `{key}` |")), "{key}");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_is_null_and_errors_are_relative_to_the_published_rate() {
+    fn unknown_values_are_null_and_errors_are_relative() {
         let value: serde_json::Value =
             serde_json::from_str(&render(&fake::comparison(fake::plan(&["ipi"], &[2, 4])))).unwrap();
         assert!(value["runs"][0]["published"].is_null() && value["runs"][0]["relative_error"].is_null());

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn published_rates_need_the_same_numbers_of_the_workload() {
+    fn published_rates_need_the_same_workload_parameters() {
         let published = |set: &[&str]| {
             let mut plan = fake::plan(&["ipi-trim"], &[2]);
             let set: Vec<String> = set.iter().map(ToString::to_string).collect();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_leave_failed_runs_out_and_nothing_is_made_up_when_all_failed() {
+    fn medians_exclude_failed_runs() {
         let mut plan = fake::plan(&["ideal", "ipi"], &[4]);
         plan.settings.runs = 2;
         let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
@@ -326,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_published_stands_beside_a_machine_of_another_shape() {
+    fn resized_machine_has_no_published_rate() {
         let mut plan = fake::plan(&["ipi"], &[1]);
         plan.target = Target::new("milan-72", Some(1000), &[]).unwrap();
         assert_eq!(fake::comparison(plan).row("ipi", 1).unwrap().published, None);
     }
 
     #[test]
-    fn stale_translations_of_the_control_design_are_not_held_against_the_rest() {
+    fn stale_translations_of_the_control_are_not_counted() {
         let comparison = fake::comparison(fake::plan(&["ipi", "none"], &[4]));
         assert!(comparison.row("none", 4).unwrap().stale > 0);
         assert_eq!(comparison.stale(), 0);

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_table_fits_every_terminal() {
+    fn widest_table_fits_every_terminal() {
         for runs in [1, 3] {
             let mut plan = fake::plan(&["ideal", "ipi", "broadcast", "adaptive", "none"], &[1, 4, 16, 72]);
             plan.settings.runs = runs;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_without_a_single_result_says_failed_and_claims_no_zero() {
+    fn cell_without_results_says_failed() {
         let mut comparison = fake::comparison(fake::plan(&["ideal", "ipi"], &[4]));
         let outcomes = vec![comparison.runs.remove(0).1, Err("hangs".to_string())];
         let grid = super::comparison(&Comparison::new(comparison.plan, outcomes, None, 1.0));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn each_metric_has_its_columns_and_neither_leaves_both() {
+    fn metric_option_selects_columns() {
         let headings = |metric| {
             let mut plan = fake::plan(&["ipi"], &[2]);
             plan.metric = metric;
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_translations_have_a_column_where_there_are_any() {
+    fn stale_column_appears_only_with_stale_translations() {
         let heading = |designs: &[&str]| {
             let grid = comparison(&fake::comparison(fake::plan(designs, &[4])));
             grid.columns.iter().any(|column| column.heading == "stale")
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_latency_is_a_table_and_none_is_no_table() {
+    fn each_latency_kind_has_a_table() {
         let mut comparison = fake::comparison(fake::plan(&["ipi", "broadcast"], &[1, 16]));
         let mut tables = Tables::on(Terminal {
             columns: 60,

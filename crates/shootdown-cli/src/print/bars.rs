@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_bar_leaves_room_for_its_value_and_odd_ones_are_empty() {
+    fn longest_bar_leaves_room_and_invalid_values_draw_nothing() {
         let bar = |name, value| Bar {
             name,
             tone: style::design("ipi"),

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn only_files_of_processes_that_have_ended_are_removed() {
+    fn only_files_of_ended_processes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         // No system has so many processes.
         let names = [

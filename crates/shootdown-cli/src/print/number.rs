@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn times_take_the_unit_that_suits_them() {
+    fn times_use_a_suitable_unit() {
         let times = [0.0, 870.0, 999.7, 12_400.0, 370_000.0, 1_370_000.0].map(time);
         assert_eq!(times, ["0 ns", "870 ns", "1.00 µs", "12.4 µs", "370 µs", "1.37 ms"]);
         let short = [100.0, 1000.0, 1500.0, 20_000.0, 12_400.0, f64::NAN].map(short_time);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_grouped_and_never_hidden() {
+    fn counts_are_grouped_and_small_rates_are_not_0() {
         assert_eq!(count(12_345_678), "12,345,678");
         assert_eq!(count(999), "999");
         assert_eq!(per_operation(0.0), "0");

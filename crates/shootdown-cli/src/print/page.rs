@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_from_outside_cannot_become_markup() {
+    fn foreign_text_is_escaped() {
         assert_eq!(
             escape("<a href=\"x\">&\u{1b}[1m"),
             "&lt;a href=&quot;x&quot;&gt;&amp;[1m"
@@ -118,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn backticks_are_code_where_they_come_in_pairs() {
+    fn paired_backticks_become_code() {
         assert_eq!(prose("`a<b` and `c`"), "<code>a&lt;b</code> and <code>c</code>");
         assert_eq!(prose("5` of 6"), "5` of 6");
     }
 
     #[test]
     #[should_panic(expected = "src of img")]
-    fn a_page_that_asks_for_a_picture_is_found_out() {
+    fn page_with_an_external_image_is_refused() {
         checked(&render("a", "", "<img src=\"//elsewhere/x.png\"/>"));
     }
 }

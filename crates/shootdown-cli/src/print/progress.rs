@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_follows_from_what_is_done() {
+    fn remaining_time_follows_from_progress() {
         let line = |state: &State, seconds| state.line(Duration::from_secs(seconds));
         let half = state(&[1.0, 3.0], &[1.0, 1.0 / 3.0]);
         assert_eq!(line(&half, 90), "1 of 2 explorations, 1:30, about 1:30 left");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_and_its_line_fit_60_columns() {
+    fn progress_line_fits_60_columns() {
         let many = state(&vec![1.0; 100_000], &vec![1e-4; 100_000]);
         let line = many.line(Duration::from_secs(360));
         assert!(line.ends_with("about 999:54:00 left"), "{line}");

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_closed_at_every_depth_and_comments_describe_them() {
+    fn schema_objects_are_closed_and_described() {
         let schema = of::<Outer>("test").to_value();
         assert_eq!(schema["title"], "shootdown test --json");
         assert_eq!(schema["description"], "Outer words.");

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_tones_share_the_colour_they_are_drawn_in() {
+    fn tones_have_distinct_colours() {
         let mut drawn: Vec<String> = tones().map(|tone| hex(tone.light)).collect();
         let all = drawn.len();
         drawn.sort();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_designs_share_a_colour() {
+    fn designs_have_distinct_colours() {
         let mut drawn: Vec<String> = catalog::designs().map(|entry| hex(design(entry.name).light)).collect();
         let all = drawn.len();
         drawn.sort();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sheet_asks_for_nothing_from_elsewhere() {
+    fn style_sheet_loads_nothing_external() {
         assert!(!sheet().contains("url(") && !sheet().contains("@import"));
     }
 }

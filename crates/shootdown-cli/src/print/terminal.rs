@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_broken_between_words_and_lose_nothing() {
+    fn long_lines_wrap_between_words() {
         let text = "  first: one two three four five six\nshort\n\n";
         let fitted = fit(text, at(20));
         assert_eq!(fitted, "  first: one two\n      three four\n      five six\nshort\n\n");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_too_long_is_left_whole() {
+    fn overlong_word_is_not_broken() {
         let path = "/a/very/long/path/without/a/space/to/break/at";
         assert_eq!(
             fit(&format!("page: {path} here"), at(20)),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_never_wider_than_is_readable() {
+    fn prose_has_a_maximum_width() {
         let fitted = fit(&"word ".repeat(60), at(200));
         assert!(
             fitted.lines().all(|line| width(line) <= PROSE) && fitted.lines().count() == 4,

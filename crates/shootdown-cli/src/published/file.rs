@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_cannot_be_run_is_told_by_its_keys_and_not_by_options() {
+    fn unrunnable_row_error_names_keys_not_options() {
         for (row, expected) in [
             (
                 ROW.replace("threads = 1", "threads = 400"),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_number_is_asked_for_and_nothing_else() {
+    fn each_metric_requires_exactly_its_keys() {
         let over = "over = { design = \"broadcast\", threads = 2 }";
         assert_eq!(only(&format!("{over}\ntime_ratio = [3, 2]")), (Metric::TimeRatio, 1.5));
         refused("time_ratio = [3, 2]", 3, "over: is missing beside `time_ratio`");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_said_or_read_from_the_source() {
+    fn kernel_release_is_given_or_read_from_the_source() {
         let kernel = |more: &str| with(more).unwrap().tables.rows[0].kernel.clone();
         assert_eq!(kernel("ns_per_op = 5"), None);
         assert_eq!(kernel("ns_per_op = 5\nkernel = \"6.4\"").as_deref(), Some("6.4"));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_of_the_syntax_have_their_own_line() {
+    fn syntax_errors_name_their_line() {
         refused(
             "ns_per_op = 5\nns_per_hop = 5",
             11,
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_and_what_is_noted_belongs_to_a_table() {
+    fn beside_rows_and_notes_belong_to_a_table() {
         let row = "ns_per_op = 5\n";
         let beside = "[[beside]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\ndesign = \"adaptive\"\n";
         let note = "[[note]]\ntable = \"lab\"\ntext = \"read this\"";
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused_with_the_line_of_the_row() {
+    fn unrunnable_row_is_refused_with_its_line() {
         let complaint = |text: &str| parse(text).unwrap().check_runs().unwrap_err();
         let good = format!("{ROW}ns_per_op = 5\n");
         assert_eq!(parse(&good).unwrap().check_runs(), Ok(()));

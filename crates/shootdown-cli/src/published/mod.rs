@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_virtual_machines_can_be_run_and_none_is_fitted() {
+    fn virtual_machine_rows_run_and_none_is_fitted() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../evidence/virtual-machines.toml");
         let tables = Tables::read(&file).unwrap();
         let settings = Settings {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_says_it_was_fitted_on_is_marked_as_fitted() {
+    fn rows_that_models_were_fitted_on_are_marked_fitted() {
         let rows = rows();
         for name in Model::builtin_names() {
             let model = Model::find(name).unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_rows_describe_the_same_number_of_the_same_run() {
+    fn published_rows_are_unique() {
         let rows = rows();
         for (index, row) in rows.iter().enumerate() {
             let same = |other: &Published| {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_can_be_run_fit_their_machine_and_others_say_why_not() {
+    fn runnable_rows_fit_their_machine_and_others_have_a_reason() {
         let settings = Settings {
             seed: 1,
             runs: 1,
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn every_table_from_one_to_ten_has_rows_that_this_program_can_run() {
+    fn tables_e1_to_e10_have_runnable_rows() {
         let rows = rows();
         for number in 1..=10 {
             let table = format!("E{number}");

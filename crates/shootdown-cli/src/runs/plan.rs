@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_that_follow_have_a_cpu_for_each_thread_and_the_command_says_so() {
+    fn cpus_follow_threads_gives_a_cpu_per_thread() {
         use clap::Parser;
         let words = [
             "shootdown",

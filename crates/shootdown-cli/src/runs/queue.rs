@@ -152,7 +152,7 @@ mod tests {
     use crate::runs::fake::{self, Fake};
 
     #[test]
-    fn results_come_in_the_order_of_the_specifications_for_any_number_of_jobs() {
+    fn results_keep_the_order_of_their_specifications() {
         let specs = fake::plan(&["ipi", "broadcast"], &[1, 4, 16, 2]).specs();
         let one = run_all(&Fake::default(), &specs, 1, &AtomicBool::new(false)).unwrap();
         let many = run_all(&Fake::default(), &specs, 7, &AtomicBool::new(false)).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_abandons_the_runs_and_keeps_those_that_ended() {
+    fn interrupt_abandons_runs_and_keeps_ended_ones() {
         let specs = fake::plan(&["ipi"], &[1, 4, 16]).specs();
         let stop = AtomicBool::new(false);
         let (stop, started) = (&stop, &AtomicUsize::new(0));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_fails_or_panics_does_not_lose_the_others() {
+    fn failed_or_panicked_run_keeps_the_others() {
         let specs = fake::plan(&["ipi", "broadcast"], &[1, 4, 16]).specs();
         let fake = Fake {
             fail_at: Some(4),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_run_is_fine() {
+    fn empty_plan_runs_nothing() {
         assert_eq!(
             run_all(&Fake::default(), &[], 3, &AtomicBool::new(false)),
             Ok(Ran { outcomes: Vec::new() })

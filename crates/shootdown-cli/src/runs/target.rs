@@ -241,7 +241,7 @@ mod tests {
     use crate::args::virtual_machine;
 
     #[test]
-    fn a_larger_machine_says_how_many_cpus_it_really_has() {
+    fn scaled_machine_name_has_its_real_cpu_count() {
         let target = Target::new("milan-72", Some(1024), &[]).unwrap();
         assert_eq!(target.machine.topology.cpus(), 1080);
         assert_eq!(target.to_string(), "milan-72 --cpus 1080");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_numbers_are_part_of_the_name() {
+    fn overrides_are_part_of_the_target_name() {
         let target = Target::new("milan-72", None, &["costs.invlpg=200".to_string()]).unwrap();
         assert_eq!(target.machine.costs.invlpg, 200.0);
         assert_eq!(target.to_string(), "milan-72 --set costs.invlpg=200");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_machine_is_two_numbers_of_the_model_and_is_written_as_one_option() {
+    fn vm_option_sets_vcpus_and_host_cpus() {
         let set = with_vm(
             Some(virtual_machine("64:32").unwrap()),
             &["vm.pv_flush=false".to_string()],
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_design_are_words_or_numbers_and_part_of_the_name() {
+    fn design_settings_are_part_of_the_target_name() {
         let set = |text: &str| Target::new("milan-72", None, &[text.to_string()]);
         let target = set("design.departure=when_shared:8").unwrap();
         assert_eq!(target.to_string(), "milan-72 --set design.departure=when-shared:8");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn words_survive_the_shell() {
+    fn printed_words_are_quoted_for_the_shell() {
         assert_eq!(quoted("milan-72"), "milan-72");
         assert_eq!(quoted("my box's.toml"), r"'my box'\''s.toml'");
     }

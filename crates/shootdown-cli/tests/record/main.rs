@@ -53,7 +53,7 @@ fn events(file: &Path, mut each: impl FnMut(&Event<'_>)) -> Reader<fs::File> {
 }
 
 #[test]
-fn a_command_is_recorded_and_the_instance_is_gone_afterwards() {
+fn command_is_recorded_and_the_instance_removed() {
     let kernel = Kernel::start(kernel::lines(100));
     let outside = kernel.outside();
     let output = record(&kernel, &["--", "sleep", "0.5"]).output().unwrap();
@@ -99,7 +99,7 @@ fn a_command_is_recorded_and_the_instance_is_gone_afterwards() {
 }
 
 #[test]
-fn page_faults_are_recorded_where_asked_for() {
+fn faults_option_records_page_faults() {
     let kernel = Kernel::start(kernel::lines(10));
     let output = record(&kernel, &["--faults", "--", "sleep", "0.3"]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
@@ -109,7 +109,7 @@ fn page_faults_are_recorded_where_asked_for() {
 }
 
 #[test]
-fn ctrl_c_ends_the_command_keeps_what_there_is_and_removes_the_instance() {
+fn ctrl_c_keeps_the_recording_and_removes_the_instance() {
     let kernel = Kernel::start(kernel::lines(50));
     let child = record(&kernel, &["--", "sleep", "600"]).spawn().unwrap();
     kernel.wait_until_fed();
@@ -125,7 +125,7 @@ fn ctrl_c_ends_the_command_keeps_what_there_is_and_removes_the_instance() {
 }
 
 #[test]
-fn the_whole_system_is_recorded_until_ctrl_c_without_the_recorder() {
+fn whole_system_is_recorded_until_ctrl_c_without_the_recorder() {
     let kernel = Kernel::start(kernel::lines(50));
     let child = record(&kernel, &[]).spawn().unwrap();
     let recorder = child.id().to_string();
@@ -142,7 +142,7 @@ fn the_whole_system_is_recorded_until_ctrl_c_without_the_recorder() {
 }
 
 #[test]
-fn seconds_end_it_and_a_process_is_followed_with_its_tasks() {
+fn seconds_end_the_recording_and_pid_follows_all_tasks() {
     let kernel = Kernel::start(kernel::lines(50));
     let ours = std::process::id().to_string();
     let output = record(&kernel, &["--pid", &ours, "--seconds", "0.5"]).output().unwrap();
@@ -162,7 +162,7 @@ fn seconds_end_it_and_a_process_is_followed_with_its_tasks() {
 }
 
 #[test]
-fn what_a_killed_recorder_left_is_removed_by_the_next_which_says_so() {
+fn instance_of_a_killed_recorder_is_removed_by_the_next() {
     let kernel = Kernel::start(kernel::lines(50));
     let mut child = record(&kernel, &[]).spawn().unwrap();
     kernel.wait_until_fed();
@@ -197,7 +197,7 @@ fn what_a_killed_recorder_left_is_removed_by_the_next_which_says_so() {
 }
 
 #[test]
-fn a_full_disk_leaves_a_readable_recording_that_is_marked() {
+fn full_disk_leaves_a_marked_readable_recording() {
     const MOST: u64 = 17 << 20;
     let fed = 300_000;
     let kernel = Kernel::start(kernel::lines(fed));
@@ -244,7 +244,7 @@ fn a_full_disk_leaves_a_readable_recording_that_is_marked() {
 }
 
 #[test]
-fn no_room_at_all_is_said_before_anything_is_lost() {
+fn lack_of_disk_space_is_reported_before_recording() {
     let kernel = Kernel::start(kernel::lines(10));
     let mut command = record(&kernel, &["--", "true"]);
     // SAFETY: one system call.

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_another_machine_passes_for_measured_here() {
+    fn template_parameters_are_not_marked_as_measured() {
         for template in ["skylake-104", "milan-72", "ampere-32", "generic-riscv-64"] {
             let model = unfitted(Model::find(template).unwrap(), template).unwrap();
             assert!(

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn known_costs_are_found_again() {
+    fn fit_recovers_known_costs() {
         let (model, fitted) = fit(500.0, 900.0);
         let work = model.ns(model.kernel.page_zero);
         assert!((work / 500.0 - 1.0).abs() < 0.02, "{work}");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_factor_reaches_says_so() {
+    fn fit_reports_targets_that_no_factor_reaches() {
         let (_, fitted) = fit(500.0, 1e6);
         assert!(fitted[1].line().contains("not reached"), "{}", fitted[1].line());
         assert!(!fitted[0].line().contains("not reached"), "{}", fitted[0].line());

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_are_named_as_they_are_set() {
+    fn differences_name_axes_as_they_are_set() {
         let differences =
             |other: Design| -> Vec<String> { super::differences(Policy::ADAPTIVE.into(), other).collect() };
         assert!(differences(Policy::ADAPTIVE.into()).is_empty());

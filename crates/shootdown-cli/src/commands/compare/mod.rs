@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_translation_sets_the_exit_status_except_under_the_control() {
+    fn stale_translation_fails_the_command_except_under_the_control() {
         let status = |stale_in| {
             let runner = Fake {
                 stale_in,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_run_sets_the_exit_status_and_the_report_has_the_rest() {
+    fn failed_run_fails_the_command_and_keeps_the_report() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.html");
         let destination = Destination::new("--html", &path, Kind::Page).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_comparison_prints_what_is_complete_and_what_is_missing() {
+    fn interrupted_comparison_prints_complete_and_missing_rows() {
         let plan = fake::plan(&["ipi", "broadcast"], &[1, 4, 16]);
         let outcomes = plan.specs().into_iter().enumerate();
         // Of 16 threads both designs, of 4 one.

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_above_ideal_fails_by_name_with_both_rates() {
+    fn published_rate_above_ideal_fails_by_name() {
         let rows = published();
         assert!(below(&rows, &lines([400e3, 495e3])).is_empty());
         let lines = lines([400e3, 450e3]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_rows_without_a_rate() {
+    fn floor_verdict_ignores_rows_without_a_rate() {
         assert_eq!(verdict(&[], 0), "");
         assert_eq!(
             verdict(&[], 3),

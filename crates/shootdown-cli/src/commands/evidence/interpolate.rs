@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn fitted_rows_are_met_exactly() {
+    fn interpolation_meets_fitted_rows_exactly() {
         let rows = rows();
         for row in rows.iter().filter(|row| row.fitted && row.machine == "milan-72") {
             assert!((predict(&rows, row).unwrap() / row.value - 1.0).abs() < 1e-9);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_fitted_rows_the_line_goes_on() {
+    fn interpolation_extrapolates_beyond_the_fitted_rows() {
         let slope = (737.0f64 / 315.0).ln() / 16.0f64.ln();
         assert!((at("ipi", 72, false) - 315.0 * 72.0f64.powf(slope)).abs() < 1e-6);
     }
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn drain_without_a_row_of_its_own_takes_the_fitted_drain_row() {
+    fn drain_without_its_own_row_uses_the_fitted_drain_row() {
         assert!((at("broadcast", 36, true) - 527.0).abs() < 1e-9);
         assert!((at("ipi", 36, true) - 527.0).abs() < 1e-9);
     }
 
     #[test]
-    fn another_machine_or_workload_is_not_predicted_from_this_one() {
+    fn interpolation_does_not_cross_machines_or_workloads() {
         let rows = rows();
         let changed = Published {
             set: vec!["costs.invlpg=200".to_string()],
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn held_out_rows_are_not_looked_at() {
+    fn interpolation_ignores_held_out_rows() {
         let mut rows = rows();
         let at = rows[1].clone();
         let before = predict(&rows, &at);

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_on_the_page_with_a_bar_and_fitted_ones_are_hollow() {
+    fn page_has_a_bar_per_row_and_hollow_ones_for_fitted_rows() {
         let (lines, left) = lines();
         let page = page_of(&lines, &left, Some(Some(Vec::new())));
         let document = page::checked(&page);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_of_a_table_what_the_terminal_says() {
+    fn page_and_terminal_show_the_same_table() {
         let (lines, left) = lines();
         let page = page_of(&lines, &left, Some(Some(Vec::new())));
         for expected in [
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_row_and_a_failed_curve_say_so() {
+    fn failed_rows_and_curves_are_marked_failed() {
         let (mut lines, left) = lines();
         lines[0].simulated = None;
         lines[1].simulated = Some(f64::NAN);
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn long_errors_end_in_a_point_within_the_drawing() {
+    fn long_error_bars_end_in_an_arrow_within_the_plot() {
         assert!(bar(Some(3.5), None, false).contains("M70 3H132.5L137.0 7L132.5 11H70Z"));
         assert!(bar(Some(-0.25), None, false).contains("M70 3H37.0L37.0 7L37.0 11H70Z"));
         assert!(!bar(None, None, true).contains("class=\"bar"));

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_as_published_meets_all_and_a_flat_one_does_not() {
+    fn published_shape_meets_all_criteria_and_a_flat_curve_does_not() {
         let ipi = [3.0, 4.0, 5.0, 6.0, 7.0, 7.4, 7.5, 7.0, 6.5, 6.0];
         let broadcast = [3.0, 4.0, 10.0, 12.0, 14.0, 13.0, 12.0, 11.0, 10.5, 10.0];
         let good = shape_of(ipi, broadcast, [5.0, 5.2]);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_leave_failed_runs_out() {
+    fn curves_omit_failed_runs() {
         let mut outcomes: Vec<Outcome> = (0..22).map(|at| outcome(f64::from(at))).collect();
         outcomes[1] = Err("hangs".to_string());
         let curves = curves(&outcomes);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_run_leaves_no_shape() {
+    fn failed_run_gives_no_curve_shape() {
         assert_eq!(text(&[Err("hangs".to_string())]), None);
     }
 }

@@ -39,7 +39,7 @@ fn plan(rows: &[Published], runs: u64) -> Runs {
 }
 
 #[test]
-fn errors_are_taken_on_held_out_rows_only() {
+fn errors_use_held_out_rows_only() {
     let mut lines = off_by(1.1);
     lines
         .iter_mut()
@@ -78,7 +78,7 @@ fn rows_outside_their_intervals_are_marked_and_counted() {
 }
 
 #[test]
-fn a_table_whose_errors_are_left_out_is_judged_by_those_of_the_others() {
+fn left_out_table_is_judged_by_errors_of_the_others() {
     let mut lines = off_by(1.02);
     for line in lines.iter_mut().filter(|line| line.published.table == "E2") {
         line.simulated = Some(line.published.value * 1.25);
@@ -89,7 +89,7 @@ fn a_table_whose_errors_are_left_out_is_judged_by_those_of_the_others() {
 }
 
 #[test]
-fn the_interpolation_stands_beside_with_its_own_errors() {
+fn interpolation_is_shown_with_its_own_errors() {
     let text = text(&off_by(1.0), &[], &[], &[], 1);
     // broadcast at 1 thread: constant 1368 against 304.
     assert!(text.contains("interpolation  worst  350.0%"), "{text}");
@@ -103,14 +103,14 @@ fn the_interpolation_stands_beside_with_its_own_errors() {
 }
 
 #[test]
-fn with_several_seeds_the_median_counts() {
+fn several_seeds_give_their_median() {
     let rows = &published::rows()[..1];
     let lines = lines(rows, &plan(rows, 3), &[1.0, 9.0, 2.0].map(outcome));
     assert_eq!(lines[0].simulated, Some(2.0));
 }
 
 #[test]
-fn a_failed_row_is_shown_and_left_out_of_the_errors() {
+fn failed_row_is_shown_and_excluded_from_errors() {
     let rows = &published::rows()[..2];
     let lines = lines(rows, &plan(rows, 1), &[Err("hangs".to_string()), outcome(1.0)]);
     assert_eq!((lines[0].simulated, lines[1].simulated), (None, Some(1.0)));
@@ -122,7 +122,7 @@ fn a_failed_row_is_shown_and_left_out_of_the_errors() {
 }
 
 #[test]
-fn a_failed_run_sets_the_exit_status() {
+fn failed_run_fails_the_command() {
     // A rate that ideal reaches in the fake runs: a floor would be a separate failure.
     let row = "[[row]]\n\
                table = \"lab\"\n\
@@ -157,7 +157,7 @@ fn a_failed_run_sets_the_exit_status() {
 }
 
 #[test]
-fn every_row_that_this_program_knows_can_be_run() {
+fn every_known_row_can_be_run() {
     let rows: Vec<_> = published::rows()
         .into_iter()
         .filter(|row| row.not_run().is_none())
@@ -170,7 +170,7 @@ fn every_row_that_this_program_knows_can_be_run() {
 }
 
 #[test]
-fn numbers_of_one_run_share_it_and_a_ratio_brings_what_it_is_over() {
+fn rows_of_one_run_share_it_and_a_ratio_adds_its_reference() {
     let rate = of_milan()[0].clone();
     let idle = Published {
         metric: Metric::IdleShare,
@@ -195,7 +195,7 @@ fn numbers_of_one_run_share_it_and_a_ratio_brings_what_it_is_over() {
 }
 
 #[test]
-fn rows_that_cannot_be_run_say_why_and_are_in_no_table() {
+fn unrunnable_rows_are_listed_with_the_reason() {
     let unknown = Published {
         table: "E99".to_string(),
         workload: "nothing".to_string(),
@@ -210,7 +210,7 @@ fn rows_that_cannot_be_run_say_why_and_are_in_no_table() {
 }
 
 #[test]
-fn each_metric_is_taken_from_its_own_number() {
+fn each_metric_reads_its_own_result_field() {
     let spec = &fake::plan(&["ipi"], &[1]).specs()[0];
     let result = RunResult {
         ops_per_s: 2e6,
@@ -234,7 +234,7 @@ fn each_metric_is_taken_from_its_own_number() {
 }
 
 #[test]
-fn a_number_that_the_run_does_not_have_is_none() {
+fn missing_metric_is_none() {
     let spec = &fake::plan(&["ipi"], &[1]).specs()[0];
     let row = Published {
         metric: Metric::P99Ns,
@@ -245,7 +245,7 @@ fn a_number_that_the_run_does_not_have_is_none() {
 }
 
 #[test]
-fn json_has_every_row_the_errors_that_the_text_has_and_nulls_for_what_failed() {
+fn json_has_every_row_the_errors_and_null_for_failed_rows() {
     let mut lines = off_by(1.1);
     let failed = lines.iter().position(|line| !line.published.fitted).unwrap();
     lines[failed].simulated = None;
@@ -286,7 +286,7 @@ fn json_has_every_row_the_errors_that_the_text_has_and_nulls_for_what_failed() {
 }
 
 #[test]
-fn tables_fit_a_terminal_and_what_was_set_stands_below_them() {
+fn tables_fit_the_terminal_with_settings_below() {
     let rows: Vec<_> = published::rows()
         .into_iter()
         .filter(|row| row.not_run().is_none())

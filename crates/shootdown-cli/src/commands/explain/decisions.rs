@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_decisions_are_many_those_about_tags_are_told() {
+    fn long_decision_list_keeps_those_about_tags() {
         let moved = |at_ns| Note {
             at_ns,
             event: Event::ThresholdMoved {

@@ -22,7 +22,7 @@ fn explained_on(machine: &str, threads: usize, set: &[&str], design: &str) -> (R
 }
 
 #[test]
-fn an_explained_run_is_not_another_run() {
+fn explaining_does_not_change_the_run() {
     let (spec, result, _) = explained(6, &[], "adaptive");
     let again = run::run(&spec, &mut |_| true).unwrap();
     let host_seconds = result.host_seconds;
@@ -30,7 +30,7 @@ fn an_explained_run_is_not_another_run() {
 }
 
 #[test]
-fn the_reason_for_broadcasting_names_costs_and_promotion() {
+fn broadcast_explanation_names_costs_and_promotion() {
     let (spec, result, explanation) = explained(6, &[], "adaptive");
     let text = words(&spec, &result, &explanation, 8).join("\n");
     assert!(text.contains("Measured at start: interrupting one CPU"), "{text}");
@@ -40,7 +40,7 @@ fn the_reason_for_broadcasting_names_costs_and_promotion() {
 }
 
 #[test]
-fn the_sentence_and_the_decisions_follow_from_the_numbers_in_json() {
+fn explanation_follows_from_the_numbers_in_json() {
     let (milan, riscv) = ("milan-72", "generic-riscv-64");
     for (machine, threads) in [
         (milan, 6),
@@ -91,7 +91,7 @@ fn the_sentence_and_the_decisions_follow_from_the_numbers_in_json() {
 }
 
 #[test]
-fn json_says_what_the_words_say() {
+fn json_and_text_agree() {
     let (spec, result, explanation) = explained(6, &[], "adaptive");
     let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
     crate::print::json::assert_explained(&text);
@@ -136,7 +136,7 @@ fn json_says_what_the_words_say() {
 }
 
 #[test]
-fn json_of_a_design_or_machine_without_a_choice_has_no_costs_for_it() {
+fn json_omits_costs_without_a_choice() {
     let (spec, result, explanation) = explained(4, &[], "ipi");
     let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -159,7 +159,7 @@ fn json_of_a_design_or_machine_without_a_choice_has_no_costs_for_it() {
 }
 
 #[test]
-fn a_machine_that_cannot_broadcast_is_not_said_to() {
+fn explanation_claims_no_broadcast_without_the_instruction() {
     let (spec, result, explanation) = explained(6, &["broadcast.available=false"], "adaptive");
     let text = words(&spec, &result, &explanation, 8).join("\n");
     assert!(text.contains("cannot broadcast"), "{text}");
@@ -185,7 +185,7 @@ fn a_machine_that_cannot_broadcast_is_not_said_to() {
 }
 
 #[test]
-fn the_command_repeats_how_many_decisions_were_told() {
+fn printed_command_keeps_the_number_of_decisions() {
     use clap::Parser;
     let lines = |more: &[&str]| {
         let words = [&["shootdown", "explain", "tlb_flush2"], more].concat();
@@ -200,7 +200,7 @@ fn the_command_repeats_how_many_decisions_were_told() {
 }
 
 #[test]
-fn a_design_that_measures_nothing_is_explained_by_its_settings() {
+fn fixed_design_is_explained_by_its_settings() {
     let (spec, result, explanation) = explained(4, &[], "ipi");
     let text = words(&spec, &result, &explanation, 8).join("\n");
     assert!(text.contains("nothing was measured"), "{text}");

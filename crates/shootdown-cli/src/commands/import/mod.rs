@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_output_stands_beside_the_recording() {
+    fn default_output_is_beside_the_recording() {
         assert_eq!(default_output(Path::new("a/b.txt.gz")), Path::new("a/b.parquet"));
         assert_eq!(default_output(Path::new("trace")), Path::new("trace.parquet"));
     }

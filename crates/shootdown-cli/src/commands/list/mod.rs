@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_fits_the_terminal_and_names_everything() {
+    fn list_fits_the_terminal_and_is_complete() {
         let listing = Listing {
             workloads: lines(catalog::workloads()),
             machines: machines().unwrap(),

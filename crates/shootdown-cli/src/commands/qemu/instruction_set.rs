@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_instruction_set_lacks_is_refused_with_a_remedy() {
+    fn option_unsupported_by_the_instruction_set_is_refused_with_a_remedy() {
         let counted = Clock::Counted { shift: 0 };
         let refused = |words: &[&str], clock| {
             let args = args(words);

@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_qemu_aborts_under_kvm_the_remedy_is_named() {
+    fn qemu_abort_under_kvm_names_the_remedy() {
         let run = |ended| Run {
             ended,
             lines: Vec::new(),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_before_anything_is_built() {
+    fn bad_arguments_are_refused_before_the_build() {
         for (words, expected) in [
             (
                 ["--workload", "tlb_flush9"],
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_has_every_design_and_counts_its_cpus_itself() {
+    fn image_has_every_design_and_detects_its_cpus() {
         let plan = plan(&["--iso", "shootdown.iso", "--designs", "ipi,adaptive"]).expect("right");
         assert_eq!(
             plan.words_on_image(None),
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_told_what_was_asked() {
+    fn kernel_gets_the_requested_arguments() {
         let plan = plan(&["--workload", "torture", "--seed", "9", "--steps", "50"]).expect("right");
         assert_eq!(
             plan.words("torture", "ipi", 4),

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn its_tables_fit_every_terminal() {
+    fn tables_fit_the_page() {
         for workload in ["tlb_flush2", "torture"] {
             let words = [
                 "shootdown",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_well_formed_and_says_how_to_repeat_it() {
+    fn page_is_well_formed_and_names_its_command() {
         for threads in ["2", "1,2,4"] {
             let page = page(threads, Ended::Success);
             let document = page::checked(&page);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_failed_makes_the_verdict_a_bad_one() {
+    fn failed_run_makes_the_verdict_bad() {
         assert!(!page("2", Ended::Success).contains("verdict bad"));
         assert!(page("2", Ended::Failure).contains("verdict bad"));
     }

@@ -135,7 +135,7 @@ mod tests {
         "accesses_checked":10,"broadcast":"emulated","broadcasts_per_op":0.5,"target_instructions":null}"#;
 
     #[test]
-    fn what_the_kernel_counted_becomes_an_element() {
+    fn kernel_counts_become_a_json_element() {
         let row = Row::new(
             Arch::X86_64,
             "tlb_flush2",
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_plugin_counted_is_divided_by_the_operations() {
+    fn plugin_counts_are_per_operation() {
         let row = Row::new(
             Arch::Aarch64,
             "tlb_flush2",
@@ -169,7 +169,7 @@ mod tests {
 
     /// The keys of the schema are those that are printed: both come from the same types.
     #[test]
-    fn what_is_printed_has_the_keys_of_the_schema() {
+    fn printed_json_has_the_keys_of_the_schema() {
         let row = Row::new(
             Arch::X86_64,
             "tlb_flush2",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_is_stale_whether_or_not_there_is_a_line() {
+    fn violation_without_a_result_line_counts_as_stale() {
         let row = Row::new(
             Arch::X86_64,
             "torture",
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_line_is_no_success() {
+    fn run_without_a_result_line_fails() {
         assert!(Row::new(Arch::X86_64, "tlb_flush2", "ipi", 2, 1, run(Ended::Success, "hello")).is_bad());
     }
 }

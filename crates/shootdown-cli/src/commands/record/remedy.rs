@@ -41,7 +41,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn without_rights_the_very_command_that_has_them_is_named() {
+    fn missing_rights_error_names_the_sudo_command() {
         let denied = Error::Denied("/sys/kernel/tracing".into());
         let for_user = describe(&denied, false);
         assert!(

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_has_a_lane_for_every_cpu_that_took_part() {
+    fn timeline_has_a_lane_for_every_involved_cpu() {
         let event = |cpu, ns, what| TimelineEvent { cpu, ns, what };
         let events = [
             event(0, 100.0, What::FlushBegins),

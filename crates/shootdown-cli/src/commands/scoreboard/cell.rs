@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_without_a_rate_is_told_with_the_reason() {
+    fn cell_without_a_rate_is_listed_with_the_reason() {
         let (plan, outcomes) = runs(&["ideal", "ipi", "adaptive"], &[2.0, 1.0, 0.0]);
         let plans = [plan];
         let (cells, left_out) = cells(&plans, &outcomes);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_is_no_limit_and_the_shares_are_of_their_own() {
+    fn best_preset_excludes_ideal_and_shares_have_their_own_base() {
         let (plan, outcomes) = runs(&["ideal", "ipi", "broadcast", "adaptive"], &[6e5, 3e5, 4e5, 5e5]);
         let (cells, left_out) = cells(&[plan], &outcomes);
         assert!(left_out.is_empty());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcasts_that_the_machine_takes_in_turn_are_the_limit_of_many_threads() {
+    fn serialised_broadcasts_limit_many_threads() {
         let model = Model::find("milan-72").unwrap();
         let interval = model.ns(model.costs.broadcast_interval);
         let limit = waited_for(&model, 16, 5e6).unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_agree_leave_little_doubt() {
+    fn agreeing_runs_give_a_small_error() {
         let (plan, outcomes) = runs(
             &["ipi", "ipi", "ipi", "adaptive", "adaptive", "adaptive"],
             &[100.0, 101.0, 99.0, 110.0, 112.0, 108.0],

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_says_what_is_different_in_it() {
+    fn place_shows_its_non_default_settings() {
         let place = Place {
             machine: "one".to_string(),
             broadcast: false,

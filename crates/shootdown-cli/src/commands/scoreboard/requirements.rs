@@ -246,7 +246,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_requirement_names_its_worst_cell_and_whether_it_is_met() {
+    fn requirement_names_its_worst_cell_and_verdict() {
         let cells = [cell("one", 1, true, 2, 0.99), cell("two", 2, false, 16, 1.6)];
         let found = requirements(&cells);
         let met: Vec<bool> = found.iter().map(|requirement| requirement.met).collect();
@@ -264,14 +264,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_no_cell_concerns_has_no_verdict() {
+    fn requirement_without_cells_has_no_verdict() {
         assert_eq!(requirements(&[]), []);
         let found = requirements(&[cell("one", 1, true, 4, 0.5)]);
         assert_eq!(found.len(), 1, "{found:?}");
     }
 
     #[test]
-    fn what_may_be_chance_and_what_nothing_could_reach_is_said() {
+    fn requirement_reports_chance_and_unreachable_cells() {
         let mut far = cell("two", 1, false, 16, 0.9);
         far.ideal_of_ipi = Some(1.2);
         let found = requirements(&[cell("one", 1, true, 4, 0.975), far]);
@@ -304,7 +304,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_misses_a_demand_or_is_behind_is_doubtful() {
+    fn cell_below_a_demand_is_measured_again() {
         assert!(!is_doubtful(&cell("one", 1, true, 2, 1.6)));
         assert!(is_doubtful(&cell("one", 1, true, 2, 0.99)));
         // Its share of `ideal` is half of its share of the best.
@@ -313,7 +313,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_within_its_error_of_the_share_demanded_is_undecided() {
+    fn cell_within_its_error_of_the_demand_is_undecided() {
         let with_noise = |of_best, noise| Cell {
             noise,
             ..cell("one", 1, true, 2, of_best)
@@ -326,7 +326,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_separates_from_the_limit_is_named() {
+    fn gap_to_the_limit_is_explained() {
         let mut near = cell(FLAGSHIP_MACHINE, 1, true, 2, 1.6);
         near.of_waited_for = Some(1.0);
         let lines = below_limit(&[cell("one", 1, true, 2, 1.6), near]);

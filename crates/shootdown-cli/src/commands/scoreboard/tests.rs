@@ -26,7 +26,7 @@ fn all_thread_counts_are_run_with_and_without_broadcast() {
 }
 
 #[test]
-fn no_cell_is_there_twice() {
+fn cells_are_unique() {
     let places = |line: &str| of(line).0.into_iter().map(|plan| plan.place).collect::<Vec<_>>();
     let once = places("--quick --on milan-72,gup-64");
     assert_eq!(
@@ -45,7 +45,7 @@ fn no_cell_is_there_twice() {
 }
 
 #[test]
-fn each_cell_of_the_tables_is_there_once_with_what_was_different_in_it() {
+fn evidence_cells_are_unique_with_their_settings() {
     let args = args("--evidence");
     let (plans, _) = of_tables(&Settings::new(&args.run, args.runs).unwrap()).unwrap();
     for (index, plan) in plans.iter().enumerate() {
@@ -73,7 +73,7 @@ fn each_cell_of_the_tables_is_there_once_with_what_was_different_in_it() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said_with_the_reason() {
+fn unrunnable_cell_is_listed_with_the_reason() {
     let few_tags = Model::find("milan-72").unwrap().with("tags.bits", 6.0).unwrap();
     let (plans, _) = of("--on milan-72 --workloads tlb_flush2");
     let spec = RunSpec {
@@ -101,7 +101,7 @@ fn what_cannot_be_run_is_said_with_the_reason() {
 }
 
 #[test]
-fn a_cell_in_which_a_preset_seems_ahead_is_measured_again_with_other_seeds() {
+fn cell_with_a_preset_ahead_is_measured_again_with_new_seeds() {
     let (plans, _) = of("--on milan-72 --workloads tlb_flush2 --quick --virtual-ms 3");
     let fake = |spec: &RunSpec| {
         let ahead = spec.design == "broadcast" && spec.threads == 8;
@@ -138,7 +138,7 @@ fn a_cell_in_which_a_preset_seems_ahead_is_measured_again_with_other_seeds() {
 }
 
 #[test]
-fn no_round_measures_with_a_seed_of_another() {
+fn rounds_use_distinct_seeds() {
     for runs in [1, 3] {
         let [(second, _), (third, _)] = rounds(runs);
         let all: Vec<u64> = (0..runs).chain(second).chain(third).collect();

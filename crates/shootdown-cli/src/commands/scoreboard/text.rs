@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_printed_where_there_is_one() {
+    fn only_requirements_with_a_verdict_are_printed() {
         let text = text(&document(), false);
         assert!(
             text.contains("MISSED at least 0.98 of the best preset everywhere"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_printed_by_reason() {
+    fn left_out_cells_are_printed_by_reason() {
         let left = |threads: usize, design: Option<&str>, reason: &str| LeftOut {
             place: Place {
                 machine: "one".to_string(),

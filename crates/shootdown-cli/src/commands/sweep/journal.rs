@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_there_again_wherever_the_file_was_torn() {
+    fn torn_journal_keeps_every_complete_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
         let (mut journal, finished) = Journal::open(&path, &identity()).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_at_the_end_are_a_torn_line_and_damage_before_it_is_not() {
+    fn only_trailing_zeros_count_as_a_torn_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
         let (mut journal, _) = Journal::open(&path, &identity()).unwrap();

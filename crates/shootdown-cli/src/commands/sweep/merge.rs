@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_overlaps_and_strangers_are_refused() {
+    fn merge_refuses_missing_overlapping_and_foreign_shards() {
         let folder = tempfile::tempdir().unwrap();
         let a = write(folder.path(), "a.csv", "s", 4, &[0, 3]);
         let b = write(folder.path(), "b.csv", "s", 4, &[1]);

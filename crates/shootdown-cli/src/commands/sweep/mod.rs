@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_sweep_goes_on_and_runs_nothing_twice() {
+    fn interrupted_sweep_resumes_without_repeating_runs() {
         let folder = tempfile::tempdir().unwrap();
         let line = format!("{SWEEP} --jobs 1 -o {}", folder.path().join("s.csv").display());
         let (stop, started) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_merge_to_the_whole_and_nothing_less() {
+    fn shards_merge_only_if_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         for (shard, name) in [("1/3", "a.csv"), ("2/3", "b.parquet"), ("3/3", "c.csv")] {

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_short_is_refused() {
+    fn truncated_results_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
         let bytes = sample().encode(Format::Parquet);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_item_is_named_with_what_was_expected() {
+    fn bad_value_is_named_with_the_expected_form() {
         for (text, expected) in [
             ("4000..200", "4000..200: expected a range that rises"),
             ("1..1", "expected a range that rises"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stated_range_takes_the_place_of_the_word() {
+    fn range_keyword_is_replaced_by_the_stated_range() {
         let items = parse("range:log:2", 5).unwrap();
         assert_eq!(listed(&resolved(&items, Some((10.0, 60.0))).unwrap()), [10.0, 60.0]);
         assert!(resolved(&items, None).unwrap_err().contains("states no range"));

@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_well_formed_and_has_a_lane_per_cpu_and_an_arrow_per_target() {
+    fn page_has_a_lane_per_cpu_and_an_arrow_per_target() {
         let page = render(
             "a <b> on m",
             "shootdown timeline w",
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_of_which_the_same_is_said_share_a_row_and_columns_without_times_are_left_out() {
+    fn identical_cpus_share_a_row_and_empty_columns_are_omitted() {
         let mut view = lanes::tests::view();
         assert!(answers(&view).contains("<th>posted</th><th>sent</th><th>taken</th><th>answered</th>"));
         view.broadcasts = 1;
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn many_lanes_have_an_axis_above_them_too_and_no_width_is_no_number() {
+    fn many_lanes_have_a_second_axis_and_valid_widths() {
         let mut view = lanes::tests::view();
         let lane = view.lanes[4].clone();
         view.lanes.extend((5..20).map(|cpu| Lane { cpu, ..lane.clone() }));

@@ -81,14 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounded_parts_add_up_to_the_rounded_whole() {
+    fn rounded_parts_sum_to_the_rounded_total() {
         assert_eq!(apportioned(&[0.4, 0.4, 0.4], 1.0), [1, 0, 0]);
         assert_eq!(apportioned(&[1.5, 2.5, 0.0], 1.0), [2, 2, 0]);
         assert_eq!(apportioned(&[], 1.0), [0; 0]);
     }
 
     #[test]
-    fn every_part_is_a_row_and_the_last_is_the_whole() {
+    fn parts_table_ends_with_the_total() {
         let table = table(&tests::view());
         let [parts, all] = table.groups.as_slice() else {
             panic!("{table:?}")

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cpu_is_a_line_with_its_times_beside_it() {
+    fn text_timeline_has_a_line_per_cpu_with_times() {
         let text = draw(&tests::view(), 80);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with("posted   sent  taken answer"), "{text}");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_without_a_part_are_counted_where_there_are_many() {
+    fn many_uninvolved_cpus_are_only_counted() {
         let mut view = tests::view();
         let lane = view.lanes[4].clone();
         view.lanes.extend((5..40).map(|cpu| Lane { cpu, ..lane.clone() }));

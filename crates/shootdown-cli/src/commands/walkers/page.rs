@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_both_plots_where_there_are_rates_for_them() {
+    fn page_has_both_plots_if_rates_exist() {
         let mut findings = super::super::tests::findings();
         let figures = |findings: &Findings| {
             let page = render(findings);

@@ -33,7 +33,7 @@ pub(super) fn findings() -> Findings {
 }
 
 #[test]
-fn break_evens_are_named_between_the_rates_that_enclose_them() {
+fn break_even_is_given_as_the_enclosing_rates() {
     let sentences = findings().break_evens();
     assert_eq!(sentences.len(), 10);
     for expected in [
@@ -50,7 +50,7 @@ fn break_evens_are_named_between_the_rates_that_enclose_them() {
 }
 
 #[test]
-fn json_has_a_run_for_each_design_and_rate_and_the_turns_of_each_pair() {
+fn json_has_a_run_per_design_and_rate_and_each_break_even() {
     let mut findings = findings();
     findings.rows[1].outcomes[2] = Err("hangs".to_string());
     let text = json::render(&findings);
@@ -86,7 +86,7 @@ fn json_has_a_run_for_each_design_and_rate_and_the_turns_of_each_pair() {
 }
 
 #[test]
-fn the_text_says_what_failed() {
+fn text_names_failed_runs() {
     let mut findings = findings();
     findings.rows[1].outcomes[2] = Err("hangs".to_string());
     assert!(!findings.sound());
@@ -102,7 +102,7 @@ fn the_text_says_what_failed() {
 }
 
 #[test]
-fn every_design_is_run_at_every_rate_and_mistakes_are_told() {
+fn every_design_runs_at_every_rate_and_bad_rates_are_refused() {
     use clap::Parser;
     let run = |more: &[&str]| {
         let words = [&["shootdown", "walkers", "--frees", "0,1000", "--jobs", "1"], more].concat();

@@ -25,7 +25,7 @@ fn every_cell_has_a_number_for_each_weight_and_weights_sum_to_one() {
 }
 
 #[test]
-fn samples_and_what_they_do_not_explain_widen_an_interval() {
+fn samples_and_model_error_widen_an_interval() {
     let off = Figure::FittedRate.off();
     let narrow = interval(&[], &[], Figure::FittedRate);
     assert!((narrow.high - (NINETY * off).exp()).abs() < 1e-9, "{narrow:?}");
@@ -37,7 +37,7 @@ fn samples_and_what_they_do_not_explain_widen_an_interval() {
 }
 
 #[test]
-fn an_interval_can_be_made_with_another_error() {
+fn interval_can_be_rebuilt_with_another_error() {
     let kind = Figure::Ratio;
     let own = interval(&[-0.5, 0.0, 0.5], &[1.0, 1.0, 1.0], kind);
     let same = own.with_off(kind, kind.off());
@@ -47,7 +47,7 @@ fn an_interval_can_be_made_with_another_error() {
 }
 
 #[test]
-fn what_two_rates_have_in_common_is_no_part_of_their_ratio() {
+fn ratio_interval_cancels_common_errors() {
     let machine = Model::find("milan-72").unwrap();
     let same = of_ratio(place(&machine, "ipi", 36), place(&machine, "ipi", 36));
     assert_eq!(same, interval(&[], &[], Figure::Ratio));
@@ -56,7 +56,7 @@ fn what_two_rates_have_in_common_is_no_part_of_their_ratio() {
 }
 
 #[test]
-fn a_run_takes_the_cell_of_its_own_kind() {
+fn run_uses_the_interval_cell_of_its_kind() {
     let (milan, icelake) = (Model::find("milan-72").unwrap(), Model::find("icelake-128").unwrap());
     let found = |machine, design, threads| {
         let (machine, cell) = cell(place(machine, design, threads));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_too_few_samples_or_none_above_zero_is_named_and_not_drawn() {
+    fn distribution_with_too_few_samples_is_named_not_drawn() {
         let html = section([recorded(100, 1000.0, 5000.0), recorded(3, 2000.0, 9000.0)]);
         assert!(html.contains("Not drawn: broadcast (too few samples)."), "{html}");
         assert!(html.contains("<h3>99th percentile</h3>"), "{html}");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn of_few_samples_everywhere_the_longest_is_shown() {
+    fn few_samples_everywhere_show_the_maximum() {
         let html = section([recorded(3, 1000.0, 5000.0), recorded(4, 2000.0, 9000.0)]);
         assert!(
             html.contains("<h3>Longest</h3>") && html.contains(">5.00 µs</text>"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_above_falls_to_the_longest() {
+    fn tail_curve_falls_to_the_maximum() {
         let latency = Latency {
             name: "flush",
             count: 100,

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_well_formed() {
+    fn page_is_well_formed() {
         let page = page();
         let document = page::checked(&page);
         let count = |name: &str| {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_how_to_repeat_it_and_what_was_found() {
+    fn page_names_its_command_and_results() {
         let page = page();
         for expected in [
             "shootdown compare tlb_flush2 --on milan-72 \
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_shown_where_they_were_recorded_and_only_there() {
+    fn latencies_are_shown_only_if_recorded() {
         assert!(page().contains("<h2>Latency: interrupt disturbance</h2>"));
         let mut comparison = fake::comparison(fake::plan(&["ipi"], &[1, 4]));
         comparison.rows.iter_mut().for_each(|row| row.latencies.clear());
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_plotted_where_machines_follow_threads_and_only_there() {
+    fn growth_is_plotted_only_if_cpus_follow_threads() {
         assert!(!page().contains("Growth with CPUs"));
         let mut plan = fake::plan(&["ipi", "broadcast"], &[1, 16, 72]);
         plan.followers = plan.threads.iter().map(|&count| (count, plan.target.clone())).collect();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_no_measurement_stands_in_brackets_with_its_reason() {
+    fn imprecise_rate_is_in_parentheses_with_its_reason() {
         let plan = fake::plan(&["ipi", "broadcast"], &[16]);
         let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
         let doubtful = outcomes[0].as_mut().unwrap();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_count_gives_bars_with_the_published_value() {
+    fn one_thread_count_draws_bars_with_the_published_value() {
         let page = render(&fake::comparison(fake::plan(&["ipi", "broadcast"], &[16])));
         page::checked(&page);
         assert!(page.contains("aria-label=\"Bars\""), "{page}");
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_published_beyond_the_threads_that_were_run_is_on_the_plot() {
+    fn plot_shows_published_points_only_within_the_run_threads() {
         let hollow = |threads: &[usize]| {
             let page = render(&fake::comparison(fake::plan(&["ipi"], threads)));
             page.matches("(published)</title>").count()
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_unsound_design_alone_nothing_is_vouched_for() {
+    fn control_alone_gives_no_good_verdict() {
         let class = |designs: &[&'static str]| {
             let page = render(&fake::comparison(fake::plan(designs, &[4])));
             let document = page::checked(&page);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_that_follow_the_threads_are_told_with_their_cpus() {
+    fn page_lists_cpus_of_machines_that_follow_threads() {
         let mut plan = fake::plan(&["ipi"], &[1, 8, 100]);
         plan.followers = plan
             .threads
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_above_the_limit_is_explained_and_only_then() {
+    fn ratio_above_1_is_explained() {
         let mut comparison = fake::comparison(fake::plan(&["ideal", "ipi"], &[1, 4]));
         assert!(!render(&comparison).contains("More than 1"));
         comparison.rows[1].of_ideal = Some(1.2);

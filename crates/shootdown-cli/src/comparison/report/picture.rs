@@ -69,7 +69,7 @@ mod tests {
     use crate::runs::fake;
 
     #[test]
-    fn the_file_is_well_formed_and_names_every_design() {
+    fn svg_is_well_formed_and_names_every_design() {
         let designs = ["ideal", "ipi", "broadcast", "adaptive"];
         let svg = picture(&fake::comparison(fake::plan(&designs, &[1, 4, 16, 72])));
         let document = roxmltree::Document::parse(&svg).expect("well-formed");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_count_and_no_published_row_draw_too() {
+    fn svg_draws_one_thread_count_without_published_rows() {
         let svg = picture(&fake::comparison(fake::plan(&["none"], &[2])));
         roxmltree::Document::parse(&svg).expect("well-formed");
         assert!(!svg.contains("published</text>"), "{svg}");

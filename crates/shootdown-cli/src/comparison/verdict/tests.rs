@@ -18,7 +18,7 @@ fn without_ends(sentence: &str) -> (String, Vec<f64>) {
 }
 
 #[test]
-fn a_machine_without_a_fitted_row_says_to_go_by_ratios() {
+fn unfitted_machine_advises_to_use_ratios() {
     let mut plan = fake::plan(&["ipi", "adaptive"], &[4]);
     let said = |plan| Verdict::new(&fake::comparison(plan)).ratios.join("\n");
     assert!(!said(plan.clone()).contains("go by ratios"));
@@ -28,7 +28,7 @@ fn a_machine_without_a_fitted_row_says_to_go_by_ratios() {
 }
 
 #[test]
-fn a_clean_comparison_names_its_designs_and_how_much_was_checked() {
+fn clean_verdict_names_designs_and_checked_accesses() {
     let verdict = Verdict::new(&fake::comparison(fake::plan(
         &["ideal", "ipi", "broadcast", "none"],
         &[1, 16],
@@ -58,7 +58,7 @@ fn a_clean_comparison_names_its_designs_and_how_much_was_checked() {
 }
 
 #[test]
-fn adaptive_is_held_against_the_best_of_the_others() {
+fn adaptive_is_compared_with_the_best_other_design() {
     let verdict = Verdict::new(&fake::comparison(fake::plan(&["ipi", "broadcast", "adaptive"], &[4])));
     assert_eq!(verdict.ratios.len(), 3);
     let (sentence, _) = without_ends(&verdict.ratios[1]);
@@ -66,7 +66,7 @@ fn adaptive_is_held_against_the_best_of_the_others() {
 }
 
 #[test]
-fn a_stale_translation_is_shouted_with_its_story() {
+fn stale_translation_is_reported_with_its_history() {
     let mut comparison = fake::comparison(fake::plan(&["ipi", "broadcast"], &[4]));
     comparison.rows[1].stale = 2;
     let result = comparison.runs[1].1.as_mut().unwrap();
@@ -82,7 +82,7 @@ fn a_stale_translation_is_shouted_with_its_story() {
 }
 
 #[test]
-fn a_failed_run_is_shouted_with_its_reason_and_left_out_of_the_ratios() {
+fn failed_run_is_reported_and_excluded_from_ratios() {
     let plan = fake::plan(&["ipi", "broadcast"], &[1, 4]);
     let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
     let reason = (0..20)
@@ -107,7 +107,7 @@ fn a_failed_run_is_shouted_with_its_reason_and_left_out_of_the_ratios() {
 }
 
 #[test]
-fn a_control_that_slips_through_is_not_passed_over() {
+fn uncaught_control_fails_the_verdict() {
     let mut comparison = fake::comparison(fake::plan(&["ipi"], &[4]));
     let control = comparison.control.as_mut().unwrap().1.as_mut().unwrap();
     (control.stale, control.caught_after, control.story) = (0, None, None);

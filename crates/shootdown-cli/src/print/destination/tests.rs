@@ -24,7 +24,7 @@ fn checking_a_destination_leaves_nothing_behind() {
 }
 
 #[test]
-fn writing_replaces_the_whole_file_and_leaves_no_other() {
+fn write_replaces_the_file_without_leftovers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r.html");
     fs::write(&path, OURS).unwrap();
@@ -35,7 +35,7 @@ fn writing_replaces_the_whole_file_and_leaves_no_other() {
 }
 
 #[test]
-fn an_interrupt_leaves_the_old_file_and_no_partial_one() {
+fn interrupt_keeps_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r.html");
     fs::write(&path, OURS).unwrap();
@@ -50,7 +50,7 @@ fn an_interrupt_leaves_the_old_file_and_no_partial_one() {
 
 #[test]
 #[cfg(unix)]
-fn through_a_link_the_target_is_replaced() {
+fn write_through_a_symlink_replaces_its_target() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("real.html"), OURS).unwrap();
     let link = folder.path().join("link.html");
@@ -69,7 +69,7 @@ fn folders_and_missing_folders_are_refused_with_a_remedy() {
 }
 
 #[test]
-fn what_is_read_is_not_written_over() {
+fn input_file_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let (input, link) = (folder.path().join("in.txt"), folder.path().join("link"));
     fs::write(&input, "recorded").unwrap();
@@ -83,7 +83,7 @@ fn what_is_read_is_not_written_over() {
 }
 
 #[test]
-fn the_build_folder_is_that_of_the_workspace_around() {
+fn build_folder_is_that_of_the_enclosing_workspace() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("crates/a");
     fs::create_dir_all(&inner).unwrap();
@@ -94,7 +94,7 @@ fn the_build_folder_is_that_of_the_workspace_around() {
 }
 
 #[test]
-fn a_file_that_holds_something_else_is_not_overwritten() {
+fn foreign_file_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("thesis.html");
     fs::write(&path, "<!DOCTYPE html><title>My thesis</title>").unwrap();
@@ -121,7 +121,7 @@ fn a_file_that_holds_something_else_is_not_overwritten() {
 }
 
 #[test]
-fn a_dash_is_no_file() {
+fn dash_is_refused_as_a_file() {
     let line = page(Path::new("-")).unwrap_err().to_string();
     assert!(
         line.contains("--html -: a file is written, not standard output"),

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_ticks_of_an_axis_read_the_same() {
+    fn axis_labels_are_distinct() {
         for top in 1..4000 {
             let mut labels: Vec<String> = ticks(f64::from(top)).into_iter().map(tick).collect();
             let all = labels.len();
@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn axes_from_zero_are_labelled_with_few_round_numbers() {
+    fn zero_based_axes_have_few_round_labels() {
         assert_eq!(ticks(7.0), [0.0, 2.0, 4.0, 6.0]);
         assert_eq!(ticks(1.08), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
         assert_eq!(ticks(1_950_000.0).len(), 4);
     }
 
     #[test]
-    fn labels_that_would_overlap_give_way_to_the_last() {
+    fn overlapping_labels_yield_to_the_last() {
         assert_eq!(labelled(&[1, 2, 64, 65]), [0.0, 1.0, log2(65)]);
         assert_eq!(labelled(&[8]), [3.0]);
         assert!(labelled(&[]).is_empty());

@@ -323,7 +323,7 @@ mod tests {
     use crate::print::style;
 
     #[test]
-    fn published_points_are_hollow_and_lines_keep_their_colour() {
+    fn published_points_are_hollow_in_the_line_colour() {
         let tone = style::design("ipi");
         let line = Line {
             tone,
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_at_zero_does_not_stretch_the_axis_of_the_others() {
+    fn distribution_at_zero_does_not_stretch_the_axis() {
         let tone = style::design("ipi");
         let others = vec![(1000.0, 1.0), (5000.0, 0.1)];
         let svg = tails((540, 280), &[(tone, others), (tone, vec![(0.0, 1.0), (1e-12, 0.5)])]);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_values_never_panic() {
+    fn plots_of_invalid_values_do_not_panic() {
         let tone = style::design("ipi");
         for points in [
             vec![],

@@ -29,7 +29,7 @@ fn fits(text: &str, columns: usize) -> bool {
 }
 
 #[test]
-fn a_wide_terminal_has_all_headings_in_one_line() {
+fn wide_terminal_has_headings_in_one_line() {
     let text = grid().draw(120);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
@@ -44,7 +44,7 @@ fn a_wide_terminal_has_all_headings_in_one_line() {
 }
 
 #[test]
-fn at_80_columns_headings_are_broken_and_nothing_is_left_out() {
+fn headings_wrap_at_80_columns_without_omission() {
     let text = grid().draw(80);
     assert!(fits(&text, 80) && !text.contains("not shown"), "{text}");
     let lines: Vec<&str> = text.lines().collect();
@@ -56,7 +56,7 @@ fn at_80_columns_headings_are_broken_and_nothing_is_left_out() {
 }
 
 #[test]
-fn narrower_terminals_lose_optional_columns_and_say_which() {
+fn narrow_terminal_drops_optional_columns_and_names_them() {
     let text = grid().draw(40);
     assert!(fits(&text, 40), "{text}");
     assert!(
@@ -67,7 +67,7 @@ fn narrower_terminals_lose_optional_columns_and_say_which() {
 }
 
 #[test]
-fn what_does_not_fit_at_all_is_one_cell_per_line() {
+fn too_wide_table_prints_one_cell_per_line() {
     let text = grid().draw(20);
     assert!(fits(&text, 20), "{text}");
     assert!(text.contains("threads: 16\ndesign: ipi\n"), "{text}");
@@ -81,7 +81,7 @@ fn what_does_not_fit_at_all_is_one_cell_per_line() {
 }
 
 #[test]
-fn long_texts_are_broken_and_numbers_never_are() {
+fn text_cells_wrap_and_numbers_do_not() {
     let text = "shootdown requests that were queued to another CPU of this machine";
     let columns = vec![Column::words("what", ""), Column::number("count", "")];
     let rows = vec![vec![text.to_string(), "12,345,678".to_string()]];
@@ -92,7 +92,7 @@ fn long_texts_are_broken_and_numbers_never_are() {
 }
 
 #[test]
-fn wide_characters_count_for_what_they_take() {
+fn wide_characters_count_two_columns() {
     let columns = vec![Column::words("name", ""), Column::number("flushes", "")];
     let rows = vec![
         vec!["浏览器".to_string(), "1".to_string()],
@@ -104,7 +104,7 @@ fn wide_characters_count_for_what_they_take() {
 }
 
 #[test]
-fn each_column_is_explained_once_and_in_a_pipe_not_at_all() {
+fn legend_appears_once_and_not_in_a_pipe() {
     assert!(!at(80, Legend::Never).draw(&grid()).contains("Columns"));
     for (legend, second) in [(Legend::First, false), (Legend::Always, true)] {
         let mut tables = at(60, legend);
@@ -128,7 +128,7 @@ fn each_column_is_explained_once_and_in_a_pipe_not_at_all() {
 }
 
 #[test]
-fn notes_stand_below_the_table_in_the_terminals_width() {
+fn notes_below_the_table_wrap_at_the_terminal_width() {
     let note = format!(
         "{} this machine has no broadcast instruction, so its flushes go by interrupts",
         mark(0)

@@ -12,7 +12,7 @@ fn refused(line: &str) -> String {
 }
 
 #[test]
-fn the_product_runs_from_machines_to_seeds() {
+fn points_vary_seeds_fastest_and_machines_slowest() {
     let space = space(
         "tlb_flush2 --on milan-72 --designs ipi,broadcast --threads 2,all --set costs.invlpg=100..300:3 --runs 2",
     );
@@ -57,7 +57,7 @@ fn shards_partition_the_points_and_mix_designs() {
 }
 
 #[test]
-fn one_at_a_time_keeps_the_others_as_in_the_file() {
+fn one_at_a_time_keeps_other_parameters_at_their_defaults() {
     let space = space("tlb_flush2 --designs ipi --threads 2 --set assumed=range:2 --one-at-a-time");
     let model = Model::find("milan-72").unwrap();
     for point in &space.points {
@@ -84,7 +84,7 @@ fn one_value_holds_at_every_point_of_one_at_a_time() {
 }
 
 #[test]
-fn a_sample_hits_every_stratum_of_every_axis_once() {
+fn latin_hypercube_sample_hits_every_stratum_once() {
     let line = "tlb_flush2 --designs ipi --threads 2 --set costs.invlpg=100..200 --set costs.rmw=10..20 --sample 10";
     let drawn = space(line);
     assert_eq!(drawn.points.len(), 10);
@@ -102,7 +102,7 @@ fn a_sample_hits_every_stratum_of_every_axis_once() {
 }
 
 #[test]
-fn whole_numbers_are_rounded_and_kept_once() {
+fn integer_axes_are_rounded_without_duplicates() {
     let space = space("tlb_flush2 --designs ipi --threads 1..8:log:4 --set tags.slots=1..3:5");
     let mut slots: Vec<f64> = space
         .points
@@ -117,7 +117,7 @@ fn whole_numbers_are_rounded_and_kept_once() {
 }
 
 #[test]
-fn the_hash_follows_everything_that_results_depend_on() {
+fn sweep_hash_covers_everything_that_affects_results() {
     let base = "tlb_flush2 --designs ipi --threads 2 --set costs.invlpg=100,200";
     let hash = space(base).hash;
     assert_eq!(
@@ -173,7 +173,7 @@ fn axes_of_designs_are_swept_and_recorded() {
 }
 
 #[test]
-fn an_axis_that_another_is_varied_beside_is_as_the_design_has_it() {
+fn one_at_a_time_keeps_other_design_axes_at_their_preset() {
     let space = space(
         "tlb_flush2 --designs ipi --threads 2 \
          --one-at-a-time --set design.ceiling=1,64 --set design.wait=spin,preemptible",

@@ -21,7 +21,7 @@ fn results(rows: &[(&str, u64, f64, f64)]) -> Results {
 }
 
 #[test]
-fn the_tables_say_who_wins_where() {
+fn tables_show_the_winner_at_each_point() {
     let summary = Summary::new(&results(&[
         ("ipi", 2, 1.0, 100.0),
         ("adaptive", 2, 1.0, 110.0),
@@ -56,7 +56,7 @@ fn the_tables_say_who_wins_where() {
 }
 
 #[test]
-fn the_least_is_put_down_to_what_was_varied_there() {
+fn lowest_ratio_is_attributed_to_the_varied_parameters() {
     let cell = |a: f64, b: f64, adaptive: f64| Cell {
         size: ["w", "m", "72", "2"].map(String::from).to_vec(),
         values: vec![Some(a), Some(b)],
@@ -95,13 +95,13 @@ fn the_least_is_put_down_to_what_was_varied_there() {
 }
 
 #[test]
-fn where_nothing_was_varied_no_design_is_said_to_be_ahead_at_the_ends() {
+fn no_range_ends_are_reported_without_varied_parameters() {
     let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0), ("adaptive", 2, 1.0, 110.0)])).text();
     assert!(!text.contains("both ends of every range"), "{text}");
 }
 
 #[test]
-fn one_design_alone_is_not_compared() {
+fn single_design_is_not_compared() {
     let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0)])).text();
     assert!(!text.contains("over the best"), "{text}");
     let row = text.lines().find(|line| line.contains(" m ")).unwrap();
@@ -113,7 +113,7 @@ fn one_design_alone_is_not_compared() {
 }
 
 #[test]
-fn rates_of_many_points_are_left_to_the_file() {
+fn rates_of_many_points_are_omitted_from_the_summary() {
     let row = |threads| ("ipi", threads, 1.0, 100.0);
     let rows = |most: u64| (1..=most).map(row).collect::<Vec<_>>();
     let text = |most| Summary::new(&results(&rows(most))).text();

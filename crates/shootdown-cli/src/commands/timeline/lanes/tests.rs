@@ -43,7 +43,7 @@ fn view_of(events: &[TimelineEvent]) -> View {
 }
 
 #[test]
-fn every_cpu_has_its_part_and_targets_their_times() {
+fn lanes_have_roles_and_target_times() {
     let view = view();
     assert_eq!((view.sender, view.duration), (0, 1000.0));
     let brief: Vec<_> = view
@@ -65,7 +65,7 @@ fn every_cpu_has_its_part_and_targets_their_times() {
 }
 
 #[test]
-fn a_target_with_nothing_to_invalidate_answers_in_its_first_handler() {
+fn target_without_invalidation_answers_in_its_first_handler() {
     let own = [
         (300.0, &What::HandlerEnters),
         (400.0, &What::HandlerLeaves),
@@ -80,7 +80,7 @@ fn a_target_with_nothing_to_invalidate_answers_in_its_first_handler() {
 }
 
 #[test]
-fn spans_are_cut_to_the_window_and_waiting_begins_when_nothing_is_left_to_do() {
+fn spans_are_clipped_and_waiting_starts_after_the_last_work() {
     let view = view();
     let of = |cpu: usize| view.lanes.iter().find(|lane| lane.cpu == cpu).unwrap().spans.clone();
     let span = |kind, from, to| Span { kind, from, to };
@@ -100,7 +100,7 @@ fn spans_are_cut_to_the_window_and_waiting_begins_when_nothing_is_left_to_do() {
 }
 
 #[test]
-fn what_was_under_way_when_the_record_began_is_there_from_the_beginning() {
+fn span_begun_before_the_record_starts_at_its_beginning() {
     let own = [
         (-80.0, &What::HandlerLeaves),
         (10.0, &What::InvalidateBegins),
@@ -117,7 +117,7 @@ fn what_was_under_way_when_the_record_began_is_there_from_the_beginning() {
 }
 
 #[test]
-fn a_flush_that_takes_no_time_has_a_window_to_be_drawn_in() {
+fn zero_length_flush_has_a_drawable_window() {
     let event = |ns, what| TimelineEvent { cpu: 4, ns, what };
     let events = [event(500.0, What::FlushBegins), event(500.0, What::FlushEnds)];
     let view = view_of(&events);
@@ -134,7 +134,7 @@ fn a_flush_that_takes_no_time_has_a_window_to_be_drawn_in() {
 }
 
 #[test]
-fn the_parts_of_a_flush_add_up_to_it() {
+fn parts_of_a_flush_sum_to_its_duration() {
     let view = view();
     let of = |kind: Kind| {
         view.parts
@@ -148,7 +148,7 @@ fn the_parts_of_a_flush_add_up_to_it() {
 }
 
 #[test]
-fn a_cpu_to_which_an_interrupt_was_on_its_way_is_a_target_too() {
+fn cpu_with_an_ipi_in_flight_is_a_target() {
     let mut events = record();
     let asks = |cpu| TimelineEvent {
         cpu: 0,
