@@ -64,13 +64,13 @@ static unsigned long interrupts(const char *words)
 /* Prints the addresses of the kernel functions named in /symbols. */
 static void symbols(void)
 {
-    static char wanted[4096];
+    static char requested[4096];
     FILE *names = fopen("/symbols", "r");
     if (!names)
         return;
-    wanted[0] = '\n';
-    size_t length = fread(wanted + 1, 1, sizeof wanted - 2, names);
-    wanted[length + 1] = 0;
+    requested[0] = '\n';
+    size_t length = fread(requested + 1, 1, sizeof requested - 2, names);
+    requested[length + 1] = 0;
     fclose(names);
     FILE *all = fopen("/proc/kallsyms", "r");
     need(!all, "/proc/kallsyms");
@@ -79,7 +79,7 @@ static void symbols(void)
         if (sscanf(line, "%31s %*s %255s", address, name) != 2)
             continue;
         snprintf(framed, sizeof framed, "\n%s\n", name);
-        if (strstr(wanted, framed))
+        if (strstr(requested, framed))
             printf("{\"symbol\":\"%s\",\"address\":\"%s\"}\n", name, address);
     }
     fclose(all);

@@ -36,7 +36,7 @@ pub struct Cpu {
     /// Ticks in interrupt handlers, without `away`.
     pub in_handlers: Cell<u64>,
     /// It is lazy because user code has entered the kernel (`linux/inside.rs`).
-    pub owes_catching_up: Cell<bool>,
+    pub must_catch_up: Cell<bool>,
     /// Faults in user memory are not handled: the access fails, because the code here must not sleep.
     pub faults_fail: Cell<bool>,
     /// Counts.
@@ -107,7 +107,7 @@ impl Cpu {
             pins: Cell::new(0),
             away: Cell::new(0),
             in_handlers: Cell::new(0),
-            owes_catching_up: Cell::new(false),
+            must_catch_up: Cell::new(false),
             faults_fail: Cell::new(false),
             counts: Counts::default(),
             silence: crate::measure::Silence::default(),

@@ -59,7 +59,7 @@ unsafe impl Facade for Bare {
                 cpu::poll();
             }
             looks = looks.wrapping_add(1);
-            if chores & time::DEAR_PAUSE == 0 || looks.is_multiple_of(time::LOOKS) {
+            if chores & time::COSTLY_PAUSE == 0 || looks.is_multiple_of(time::LOOKS) {
                 time::relax_with(chores);
             }
         }

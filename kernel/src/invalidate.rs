@@ -22,7 +22,7 @@ pub fn here(cpu: &Cpu, what: Local) {
 /// An access that the tables allow has failed: this CPU may have cached an entry that allows less, and may keep it
 /// until it is invalidated.
 pub fn forget(cpu: &Cpu, address: u64) {
-    if !DENIAL_STAYS {
+    if !MAY_CACHE_DENIALS {
         return;
     }
     let stride = Stride::Size4K;

@@ -105,8 +105,8 @@ fn replace_engine(options: &Options, design: Design) {
 }
 
 /// The first CPU enters here from `boot`, on the boot stack.
-pub fn first_cpu(told: &boot::Told) -> ! {
-    let options = match Options::read(told.line) {
+pub fn first_cpu(boot_info: &boot::BootInfo) -> ! {
+    let options = match Options::read(boot_info.line) {
         Ok(options) => options,
         Err((word, why)) => refuse(word, why),
     };
@@ -114,14 +114,14 @@ pub fn first_cpu(told: &boot::Told) -> ! {
     if options.bochs {
         arch::console::in_bochs();
     }
-    cpu::set_up(&controller::set_up(told));
+    cpu::set_up(&controller::set_up(boot_info));
     if let Some(Err(why)) = options.paging.map(boot::set_paging) {
         refuse("paging", why);
     }
     if let Some(Err(why)) = options.asid_bits.map(features::limit_asids) {
         refuse("asid_bits", why);
     }
-    frames::set_up(memory::image_end(), told.memory_end, LARGE_PAGES);
+    frames::set_up(memory::image_end(), boot_info.memory_end, LARGE_PAGES);
     let me = &cpu::all()[0];
     // SAFETY: once, by the first CPU.
     unsafe { smp::set_up_this_cpu(me) };

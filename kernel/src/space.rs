@@ -75,7 +75,7 @@ impl AddressSpace {
     pub fn enter(&'static self) {
         let cpu = cpu::cpu();
         cpu.space.set(Some(self));
-        cpu.owes_catching_up.set(false);
+        cpu.must_catch_up.set(false);
         // SAFETY: only `destroy` frees a space, after retiring it.
         unsafe { engine().switch_to(&self.space) };
     }

@@ -39,12 +39,12 @@ pub fn run(workload: Workload, options: &Options) -> ! {
 
 /// The requested ones for which the machine has CPUs; else powers of two, and all.
 fn counts(options: &Options, all: usize) -> Vec<usize> {
-    let asked: Vec<usize> = options
+    let requested: Vec<usize> = options
         .thread_counts()
         .filter(|&count| count > 0 && count <= all)
         .collect();
-    if !asked.is_empty() {
-        return asked;
+    if !requested.is_empty() {
+        return requested;
     }
     let mut counts: Vec<usize> = (0..).map(|power| 1 << power).take_while(|&count| count < all).collect();
     counts.push(all);

@@ -25,7 +25,7 @@ pub const ACCOUNTS: u8 = 1;
 pub const MAIL: u8 = 2;
 /// PAUSE leaves the emulator's loop and takes the lock under which interrupts are sent, as in QEMU when it emulates
 /// CPUs in parallel. Waiters then execute it only once in [`LOOKS`].
-pub const DEAR_PAUSE: u8 = 4;
+pub const COSTLY_PAUSE: u8 = 4;
 
 /// Polls of a waiter for each PAUSE, if PAUSE is expensive. 1 and 64 were compared, by `cargo xtask linux-baseline
 /// --only rates`: with 1 `tlb_flush2` makes two thirds of the operations.
@@ -46,8 +46,8 @@ pub fn chores() -> u8 {
 pub fn set_up(icount: Option<u64>) {
     if let Some(shift) = icount {
         SHIFT.store(shift + 1, Ordering::Relaxed);
-    } else if timer::is_pause_dear() {
-        take_up(DEAR_PAUSE);
+    } else if timer::is_pause_costly() {
+        take_up(COSTLY_PAUSE);
     }
     HERTZ.store(timer::hertz(icount.is_some()), Ordering::Relaxed);
 }

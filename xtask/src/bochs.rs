@@ -184,15 +184,17 @@ impl Case {
                 if let Some(problem) = run.problem() {
                     return Err(problem);
                 }
-                let said: Value = serde_json::from_str(run.json().ok_or("no line of JSON")?)
+                let result: Value = serde_json::from_str(run.json().ok_or("no line of JSON")?)
                     .map_err(|error| format!("what torture prints: {error}"))?;
                 let mut used = used.lock().expect("no panics");
                 for (sum, name) in used.iter_mut().zip(BACK_ENDS) {
-                    *sum += said["instructions"][name].as_u64().ok_or("no count of instructions")?;
+                    *sum += result["instructions"][name]
+                        .as_u64()
+                        .ok_or("no count of instructions")?;
                 }
                 Ok(format!(
                     "passed in {:.1} s: {} accesses checked",
-                    run.seconds, said["accesses_checked"]
+                    run.seconds, result["accesses_checked"]
                 ))
             }
             Expected::Caught => {

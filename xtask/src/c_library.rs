@@ -132,7 +132,7 @@ fn installed(end: Instant) -> Result<Vec<String>, String> {
         let object = prefix.join("lib/shootdown").join(arch).join("shootdown.o");
         let include = prefix.join("include");
         let flags = format!("-I{} -DSHOOTDOWN_CPU_WORDS=1", include.display());
-        for (asked, expected, file) in [
+        for (printed, expected, file) in [
             (ask(&["--libs"])?, object.display().to_string(), object),
             (
                 ask(&["--variable=rust_target"])?,
@@ -140,19 +140,19 @@ fn installed(end: Instant) -> Result<Vec<String>, String> {
                 include.join("shootdown.h"),
             ),
         ] {
-            if asked.trim() != expected || !file.exists() {
+            if printed.trim() != expected || !file.exists() {
                 wrong.push(format!(
                     "pkg-config, {arch}: {} where {expected} was expected",
-                    asked.trim()
+                    printed.trim()
                 ));
             }
         }
-        let mut asked: Vec<String> = ask(&["--cflags"])?.split_whitespace().map(String::from).collect();
-        asked.sort_by_key(|flag| !flag.starts_with("-I"));
-        if asked.join(" ") != flags {
+        let mut printed: Vec<String> = ask(&["--cflags"])?.split_whitespace().map(String::from).collect();
+        printed.sort_by_key(|flag| !flag.starts_with("-I"));
+        if printed.join(" ") != flags {
             wrong.push(format!(
                 "pkg-config, {arch}: {} where {flags} was expected",
-                asked.join(" ")
+                printed.join(" ")
             ));
         }
     }

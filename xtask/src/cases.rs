@@ -28,7 +28,7 @@ pub fn run<C: Case>(
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(case) = cases.get(number) else { break };
             match run(number, case) {
-                Ok(said) => println!("  {:<46} {said}", case.name()),
+                Ok(note) => println!("  {:<46} {note}", case.name()),
                 Err(why) => {
                     println!("  {:<46} FAILED: {why}", case.name());
                     let line = format!("{}: {why} ({})", case.name(), case.command_line());

@@ -10,17 +10,17 @@ use super::child;
 /// The options of `apt-get` that installs packages.
 const INSTALL: [&str; 4] = ["install", "-y", "-q", "--no-install-recommends"];
 
-/// Those of `wanted` that are missing.
-fn missing<'a>(wanted: &[(&'a str, &'a str)]) -> (Vec<&'a str>, Vec<&'a str>) {
-    let missing: Vec<_> = wanted.iter().filter(|(program, _)| !is_there(program)).collect();
+/// Those of `needs` that are missing.
+fn missing<'a>(needs: &[(&'a str, &'a str)]) -> (Vec<&'a str>, Vec<&'a str>) {
+    let missing: Vec<_> = needs.iter().filter(|(program, _)| !is_there(program)).collect();
     let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
     packages.dedup();
     (missing.iter().map(|(program, _)| *program).collect(), packages)
 }
 
 /// The command that installs the missing ones of these programs and files; `None` when all are present.
-pub fn install_command(wanted: &[(&str, &str)]) -> Option<String> {
-    let (_, packages) = missing(wanted);
+pub fn install_command(needs: &[(&str, &str)]) -> Option<String> {
+    let (_, packages) = missing(needs);
     let sudo = if root() { "" } else { "sudo " };
     (!packages.is_empty()).then(|| format!("{sudo}apt-get {} {}", INSTALL.join(" "), packages.join(" ")))
 }
@@ -34,8 +34,8 @@ pub fn can_install() -> bool {
 ///
 /// # Errors
 /// What to install, and the command, when it cannot be done here.
-pub fn programs(wanted: &[(&str, &str)], end: Instant) -> Result<(), String> {
-    let (names, packages) = missing(wanted);
+pub fn programs(needs: &[(&str, &str)], end: Instant) -> Result<(), String> {
+    let (names, packages) = missing(needs);
     if packages.is_empty() {
         return Ok(());
     }

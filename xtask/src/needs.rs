@@ -197,17 +197,17 @@ fn quiet(command: &mut Command) -> bool {
 
 /// Whether the core library's source is there, to build it anew.
 fn has_source() -> bool {
-    let asked = Command::new("rustc").args(["--print", "sysroot"]).output();
-    let Ok(answer) = asked else { return false };
+    let output = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let Ok(answer) = output else { return false };
     let folder = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
     folder.join("lib/rustlib/src/rust/library/core").exists()
 }
 
 fn is_installed(target: &str) -> bool {
-    let asked = Command::new("rustc")
+    let output = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", target])
         .output();
-    let Ok(answer) = asked else { return false };
+    let Ok(answer) = output else { return false };
     let folder = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     files

@@ -98,11 +98,11 @@ pub fn main(name: &str, part: Part, end: Instant) -> Result<(), String> {
     let caught = Mutex::new(BTreeMap::new());
     let mut failures = cases::run(&all, |_, case| {
         let result = case.run(if case.faults { &faulty } else { &plain });
-        if let Ok(said) = &result {
+        if let Ok(note) = &result {
             caught
                 .lock()
                 .expect("no panics")
-                .insert(case.name.clone(), said.clone());
+                .insert(case.name.clone(), note.clone());
         }
         result
     })?;

@@ -196,16 +196,16 @@ fn waiters_sleep(ran: &Ran) -> Result<(), String> {
 }
 
 fn judge(arch: Arch, ended: &[Ended]) -> Result<(), String> {
-    for ((what, status, said), ended) in MISBEHAVIOUR.iter().zip(ended) {
-        let (status, said) = match *what {
+    for ((what, status, output), ended) in MISBEHAVIOUR.iter().zip(ended) {
+        let (status, output) = match *what {
             // Undefined there; a general protection fault on x86-64.
             "misbehave halt" if arch != Arch::X86_64 => (&132, &"signal 4"),
-            _ => (status, said),
+            _ => (status, output),
         };
-        if ended.status != *status || !ended.said.contains(said) {
+        if ended.status != *status || !ended.output.contains(output) {
             return Err(format!(
-                "{what}: status {} and {:?}, expected {status} and {said:?}",
-                ended.status, ended.said
+                "{what}: status {} and {:?}, expected {status} and {output:?}",
+                ended.status, ended.output
             ));
         }
     }
@@ -215,7 +215,7 @@ fn judge(arch: Arch, ended: &[Ended]) -> Result<(), String> {
 fn judge_together(ended: &[Ended]) -> Result<(), String> {
     match TOGETHER.iter().zip(ended).find(|(_, ended)| ended.status != 7) {
         None => Ok(()),
-        Some((what, Ended { status, said })) => Err(format!("together {what}: status {status} and {said:?}")),
+        Some((what, Ended { status, output })) => Err(format!("together {what}: status {status} and {output:?}")),
     }
 }
 
@@ -227,9 +227,9 @@ mod tests {
     fn unpunished_misbehaviour_is_an_error() {
         let mut ended: Vec<Ended> = MISBEHAVIOUR
             .iter()
-            .map(|(_, status, said)| Ended {
+            .map(|(_, status, output)| Ended {
                 status: *status,
-                said: said.to_string(),
+                output: output.to_string(),
             })
             .collect();
         assert_eq!(judge(Arch::X86_64, &ended), Ok(()));

@@ -52,8 +52,8 @@ pub fn check(arch: Arch, emulator: &Emulator, path: &Path) -> Result<(), String>
         if let Some(problem) = run.problem() {
             return Err(place(problem));
         }
-        let said = run.json().ok_or_else(|| place("no line of JSON".into()))?;
-        let line: serde_json::Value = serde_json::from_str(said).map_err(|error| place(error.to_string()))?;
+        let document = run.json().ok_or_else(|| place("no line of JSON".into()))?;
+        let line: serde_json::Value = serde_json::from_str(document).map_err(|error| place(error.to_string()))?;
         let windows = plugin.take()?;
         let [window] = &windows[..] else {
             return Err(place(format!("{} windows were counted in one run", windows.len())));

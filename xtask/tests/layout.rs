@@ -1,4 +1,4 @@
-//! Layout of the sources: limits on the length of files and lines, and the layers of the program's folders.
+//! Layout of the sources: limits on files, lines and the engine's functions, and the layers of the program's folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,6 +9,9 @@ const LINES: usize = 500;
 
 /// Most columns of a line.
 const COLUMNS: usize = 120;
+
+/// Most lines of a function of the engine, and its deepest nesting.
+const FUNCTION: (usize, usize) = (60, 4);
 
 /// Folders of sources, in the workspace and beside it.
 const FOLDERS: [&str; 6] = ["crates", "docs", "examples", "fuzz", "kernel", "xtask"];
@@ -126,6 +129,65 @@ fn product(text: &str) -> String {
     lines
         .map(|line| line.split("//").next().unwrap_or_default().to_string() + "\n")
         .collect()
+}
+
+/// The functions of a formatted source: name, number of lines, deepest nesting of braces in the body.
+fn functions(text: &str) -> Vec<(String, usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let body = |first: usize, end: &str| {
+        let (mut depth, mut deepest) = (0_usize, 0);
+        for (index, line) in lines[first..].iter().enumerate() {
+            for brace in line.chars().filter(|letter| "{}".contains(*letter)) {
+                depth = if brace == '{' { depth + 1 } else { depth - 1 };
+                deepest = deepest.max(depth);
+            }
+            let is_declaration = deepest == 0 && line.trim_end().ends_with(';');
+            if is_declaration || depth == 0 && (line.trim_end() == end || deepest > 0) {
+                return (index + 1, deepest.saturating_sub(1));
+            }
+        }
+        panic!("a function without an end: {}", lines[first]);
+    };
+    let starts = lines.iter().enumerate().filter_map(|(number, line)| {
+        let (before, after) = line.split_once("fn ")?;
+        let is_start = before
+            .chars()
+            .all(|letter| letter.is_ascii_lowercase() || " ()\"C".contains(letter));
+        let name: String = after
+            .chars()
+            .take_while(|letter| letter.is_alphanumeric() || *letter == '_')
+            .collect();
+        (is_start && !name.is_empty()).then_some((number, name, before.len() - before.trim_start().len()))
+    });
+    starts
+        .map(|(number, name, indent)| {
+            let (length, nesting) = body(number, &format!("{}}}", " ".repeat(indent)));
+            (name, length, nesting)
+        })
+        .collect()
+}
+
+#[test]
+fn engine_functions_fit_a_screen() {
+    let text = "impl A {\n    pub(crate) fn a(\n        b: u8,\n    ) {\n        if c {\n            d(E { f });\n        \
+                }\n    }\n\n    fn g(&self);\n    const fn h() {}\n}\n";
+    let expected =
+        [("a", 6, 2), ("g", 1, 0), ("h", 1, 0)].map(|(name, lines, nesting)| (name.to_string(), lines, nesting));
+    assert_eq!(functions(text), expected, "the search measures functions");
+    let mut files = Vec::new();
+    sources(&root().join("crates/shootdown/src"), &mut files);
+    let mut all = Vec::new();
+    for path in files.iter().filter(|path| !path.to_string_lossy().contains("tests")) {
+        let of_file = functions(&product(&read(path)));
+        all.extend(
+            of_file
+                .into_iter()
+                .map(|function| (path.display().to_string(), function)),
+        );
+    }
+    assert!(all.len() > 400, "{} functions: the search finds none", all.len());
+    all.retain(|(_, (_, lines, nesting))| *lines > FUNCTION.0 || *nesting > FUNCTION.1);
+    assert_eq!(all, [], "split them by what they do");
 }
 
 /// The paths that a source names, in `use` and elsewhere: `a::{b, c::D}` is `a::b` and `a::c::D`.

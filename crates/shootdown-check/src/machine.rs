@@ -258,14 +258,14 @@ impl Machine {
             }
             let others = || self.cpus.iter().enumerate().filter(|&(other, _)| other != number);
             // A waiting CPU will read again what it has read before.
-            let wanted = |address: Address, value: u64| {
+            let ends_wait = |address: Address, value: u64| {
                 others().any(|(_, other)| {
                     other.next == Some(address) || other.blocked.iter().flatten().any(|&(read, _)| read == address)
                 }) || (value != 0 && self.words.contains(address))
             };
             steps.extend(
                 self.memory
-                    .waiting(number, wanted)
+                    .waiting(number, ends_wait)
                     .map(|place| Step::Drain(id, place as u8)),
             );
         }

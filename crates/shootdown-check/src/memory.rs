@@ -236,11 +236,11 @@ impl Memory {
     }
 
     /// The buffered stores of `cpu` that are wanted, from 1 for the oldest.
-    pub(crate) fn waiting(&self, cpu: usize, wanted: impl Fn(Address, u64) -> bool) -> impl Iterator<Item = usize> {
+    pub(crate) fn waiting(&self, cpu: usize, ends_wait: impl Fn(Address, u64) -> bool) -> impl Iterator<Item = usize> {
         self.buffers[cpu]
             .iter()
             .zip(1..)
-            .filter(move |(waiting, _)| wanted(waiting.address, waiting.value))
+            .filter(move |(waiting, _)| ends_wait(waiting.address, waiting.value))
             .map(|(_, place)| place)
     }
 

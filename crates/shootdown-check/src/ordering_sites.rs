@@ -55,10 +55,10 @@ pub fn requested_in(what: impl FnOnce()) -> BTreeSet<Site> {
 /// Whether the order at `location` is to be carried out.
 #[inline]
 pub(crate) fn is_kept(location: &'static Location<'static>, order: Order) -> bool {
-    !WATCHED.get() || is_kept_slowly(location, order)
+    !WATCHED.get() || is_kept_slow_path(location, order)
 }
 
-fn is_kept_slowly(location: &'static Location<'static>, order: Order) -> bool {
+fn is_kept_slow_path(location: &'static Location<'static>, order: Order) -> bool {
     let site = Site {
         file: location.file(),
         line: location.line(),

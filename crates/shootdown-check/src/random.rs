@@ -65,12 +65,12 @@ impl Priorities {
         let (mut last, mut streak) = (ACTORS, 0);
         let (taken, found) = run(play, |steps, taken| {
             let highest = |order: &[usize]| {
-                let able = |who: &&usize| steps.iter().any(|&step| actor(step) == **who);
+                let able = |cpu: &&usize| steps.iter().any(|&step| actor(step) == **cpu);
                 order.iter().find(able).copied().expect("some CPU can go on")
             };
-            let fall = |order: &mut Vec<usize>, who: usize| {
-                order.retain(|&other| other != who);
-                order.push(who);
+            let fall = |order: &mut Vec<usize>, cpu: usize| {
+                order.retain(|&other| other != cpu);
+                order.push(cpu);
             };
             if streak > SPINS {
                 fall(&mut order, last);
@@ -78,13 +78,13 @@ impl Priorities {
             }
             while changes.first().is_some_and(|&at| at <= taken) {
                 changes.remove(0);
-                let who = highest(&order);
-                fall(&mut order, who);
+                let cpu = highest(&order);
+                fall(&mut order, cpu);
             }
-            let who = highest(&order);
-            streak = if who == last { streak + 1 } else { 0 };
-            last = who;
-            let own: Vec<Step> = steps.iter().copied().filter(|&step| actor(step) == who).collect();
+            let cpu = highest(&order);
+            streak = if cpu == last { streak + 1 } else { 0 };
+            last = cpu;
+            let own: Vec<Step> = steps.iter().copied().filter(|&step| actor(step) == cpu).collect();
             own[draw(own.len())]
         });
         (self.longest, self.last) = (self.longest.max(taken), taken);

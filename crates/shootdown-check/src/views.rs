@@ -323,7 +323,7 @@ impl Views {
         }
         for past in self.past.iter().filter(|past| walked(past.address)) {
             let known = self.cpus.iter().enumerate();
-            let behind = known.fold(0, |bits, (cpu, known)| {
+            let unseen = known.fold(0, |bits, (cpu, known)| {
                 let times = [
                     known.walks,
                     known.walks_since(),
@@ -335,11 +335,14 @@ impl Views {
                 let own = times.iter().fold(0, |bits, &at| bits << 1 | u64::from(past.at <= at));
                 bits | own << (6 * cpu)
             });
-            let who = u64::from(past.writer) << 8 | u64::from(past.walkers);
-            hash = mix(mix(mix(hash, u64::from(past.address)), past.value), behind << 16 | who);
+            let origin = u64::from(past.writer) << 8 | u64::from(past.walkers);
+            hash = mix(
+                mix(mix(hash, u64::from(past.address)), past.value),
+                unseen << 16 | origin,
+            );
         }
         // Which table writes a store is known to follow.
-        let behind = |at: Time| {
+        let unseen = |at: Time| {
             self.past
                 .iter()
                 .filter(|past| walked(past.address) && past.at <= at)
@@ -352,7 +355,7 @@ impl Views {
             ]
         });
         let all = of_past.chain(self.stored.iter().map(|&(address, at)| (address, u64::MAX, at)));
-        let ranked = all.map(|(address, value, at)| (mix(u64::from(address), value), behind(at)));
+        let ranked = all.map(|(address, value, at)| (mix(u64::from(address), value), unseen(at)));
         let ranked = ranked.filter(|&(_, rank)| rank > 0);
         ranked.fold(hash, |hash, (word, rank)| hash ^ mix(word, rank))
     }

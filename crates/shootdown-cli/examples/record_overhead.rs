@@ -94,8 +94,8 @@ mod linux {
         }
         let all = begun.elapsed().as_secs_f64();
         let own = if recorder {
-            let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-            said["command_seconds"]
+            let summary: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+            summary["command_seconds"]
                 .as_f64()
                 .ok_or("the recorder does not say how long the command took")?
         } else {

@@ -7,6 +7,7 @@
 #[path = "record/kernel.rs"]
 #[allow(dead_code, reason = "a part of it is enough here")]
 mod kernel;
+mod rows;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -52,14 +53,7 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shootdown-trace/tests/data/go_gc.txt.gz");
     std::fs::copy(recording, folder.path().join("go.txt.gz")).unwrap();
-    let row = "[[row]]\n\
-               table = \"lab\"\n\
-               workload = \"madvise_spin\"\n\
-               machine = \"milan-72\"\n\
-               design = \"ipi\"\n\
-               threads = 2\n\
-               ns_per_op = 9000\n\
-               source = \"madvise loop, two CPUs, median of 5\"\n";
+    let row = rows::row("madvise_spin", 2, "ns_per_op = 9000");
     std::fs::write(folder.path().join("rows.toml"), row).unwrap();
     folder
 }

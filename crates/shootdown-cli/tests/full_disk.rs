@@ -1,6 +1,8 @@
 //! A full disk loses the file, never the results: they are printed first, and the message names the file.
 #![cfg(unix)]
 
+mod rows;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -36,14 +38,7 @@ fn with_room_for(blocks: u32, args: &[&str], file: &str, printed: &str) -> (Stri
         app-7  (  7)  [000]  1.000000: tlb_flush: pages:1 reason:remote shootdown (1)\n\
         app-8  (  7)  [001]  1.000010: tlb_flush: pages:2 reason:remote shootdown (1)\n";
     std::fs::write(folder.path().join("trace.txt"), trace).unwrap();
-    let row = "[[row]]\n\
-               table = \"lab\"\n\
-               workload = \"madvise_spin\"\n\
-               machine = \"milan-72\"\n\
-               design = \"ipi\"\n\
-               threads = 2\n\
-               ns_per_op = 9000\n\
-               source = \"madvise loop, two CPUs, median of 5\"\n";
+    let row = rows::row("madvise_spin", 2, "ns_per_op = 9000");
     std::fs::write(folder.path().join("rows.toml"), row).unwrap();
     let before = names(folder.path());
     let output = on_a_full_disk(blocks, folder.path(), args);

@@ -2,6 +2,8 @@
 //! terminal, and Ctrl-C loses only incomplete runs.
 #![cfg(unix)]
 
+mod rows;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -125,18 +127,7 @@ fn interrupted_json_is_valid_and_counts_missing_runs() {
 /// Interrupts a command that takes minutes as soon as it reports this many parts done.
 fn after_estimate(arguments: &str, done: usize) -> Ended {
     let folder = tempfile::tempdir().unwrap();
-    let row = |threads: u32| {
-        format!(
-            "[[row]]\n\
-             table = \"lab\"\n\
-             workload = \"tlb_flush2\"\n\
-             machine = \"milan-72\"\n\
-             design = \"ipi\"\n\
-             threads = {threads}\n\
-             ns_per_op = 9000\n\
-             source = \"a loop\"\n"
-        )
-    };
+    let row = |threads| rows::row("tlb_flush2", threads, "ns_per_op = 9000");
     std::fs::write(folder.path().join("rows.toml"), row(1) + &row(72)).unwrap();
     let ended = interrupted(arguments, folder.path(), |line| {
         line.contains(" left") && (done == 0 || has_done(line, done))

@@ -1,6 +1,7 @@
 //! The `--json` output of commands matches `shootdown schema`: every command that runs anywhere, for a moment.
 //! `record`, `host` and `calibrate` are checked in their own tests, `qemu` where a line of the kernel is read.
 
+mod rows;
 mod valid;
 
 use std::path::Path;
@@ -105,14 +106,7 @@ fn json_of_recordings_matches_its_schema() {
 #[test]
 fn json_of_user_rows_matches_its_schema() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = "[[row]]\n\
-                table = \"mine\"\n\
-                workload = \"tlb_flush2\"\n\
-                machine = \"milan-72\"\n\
-                design = \"ipi\"\n\
-                threads = 2\n\
-                kloops_per_s = 500\n\
-                source = \"here\"\n";
+    let rows = rows::row("tlb_flush2", 2, "kloops_per_s = 500");
     std::fs::write(folder.path().join("rows.toml"), rows).unwrap();
     let found = printed(folder.path(), "evidence --rows rows.toml --virtual-ms 0.2");
     assert_eq!(found["rows"].as_array().unwrap().len(), 1, "{found}");

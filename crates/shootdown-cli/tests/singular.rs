@@ -1,5 +1,7 @@
 //! A count of one is printed in the singular, in the output of every command.
 
+mod rows;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -70,14 +72,7 @@ fn the_search_finds_a_wrong_plural() {
 #[test]
 fn singular_counts_have_no_plural() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = "[[row]]\n\
-                table = \"mine\"\n\
-                workload = \"tlb_flush2\"\n\
-                machine = \"milan-72\"\n\
-                design = \"ipi\"\n\
-                threads = 1\n\
-                kloops_per_s = 500\n\
-                source = \"here\"\n";
+    let rows = rows::row("tlb_flush2", 1, "kloops_per_s = 500");
     std::fs::write(folder.path().join("rows.toml"), rows).unwrap();
     let line = "  cc1-7   (      5) [000] d..2. 2.000001: tlb_flush: pages:1 reason:local MM shootdown (3)\n";
     std::fs::write(folder.path().join("one.txt"), line).unwrap();

@@ -13,7 +13,7 @@ pub struct Refused(pub i64);
 /// shootdown interrupt calls [`serve`](Self::serve) before `Engine::on_ipi`.
 pub struct FlushByIpi<F: Facade, const CPUS: usize> {
     /// How many flushes were requested of each CPU, and up to which it has flushed.
-    asked: [F::U64; CPUS],
+    requested: [F::U64; CPUS],
     done: [F::U64; CPUS],
 }
 
@@ -21,7 +21,7 @@ impl<F: Facade, const CPUS: usize> FlushByIpi<F, CPUS> {
     /// No flush requested.
     pub fn new() -> Self {
         FlushByIpi {
-            asked: core::array::from_fn(|_| Word::new(0)),
+            requested: core::array::from_fn(|_| Word::new(0)),
             done: core::array::from_fn(|_| Word::new(0)),
         }
     }
@@ -40,7 +40,7 @@ impl<F: Facade, const CPUS: usize> FlushByIpi<F, CPUS> {
         for other in others.clone() {
             // Full barrier. Pairs with the load in `serve`: if it sees this increment, it sees the earlier entry
             // writes.
-            tickets[other] = self.asked[other].fetch_add_full(1) + 1;
+            tickets[other] = self.requested[other].fetch_add_full(1) + 1;
         }
         F::before_ipi();
         send();
@@ -55,11 +55,11 @@ impl<F: Facade, const CPUS: usize> FlushByIpi<F, CPUS> {
 
     /// Flushes by `flush` if that was requested of `me`, which is this CPU. Interrupts are off.
     pub fn serve(&self, me: usize, flush: impl Fn()) {
-        let asked = self.asked[me].load(Ordering::Acquire);
-        if asked != self.done[me].load(Ordering::Relaxed) {
+        let requested = self.requested[me].load(Ordering::Acquire);
+        if requested != self.done[me].load(Ordering::Relaxed) {
             flush();
             // Release: pairs with the acquire in `everywhere`.
-            self.done[me].store(asked, Ordering::Release);
+            self.done[me].store(requested, Ordering::Release);
         }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
             let flush = || {
                 flushes[me].fetch_add(1, Ordering::Relaxed);
             };
-            while by_ipi.asked[me].load(Ordering::Relaxed) < ROUNDS {
+            while by_ipi.requested[me].load(Ordering::Relaxed) < ROUNDS {
                 by_ipi.serve(me, flush);
                 std::thread::yield_now();
             }

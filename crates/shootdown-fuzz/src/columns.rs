@@ -28,10 +28,10 @@ pub(crate) fn check(bytes: &[u8]) {
     }
     // As trace text: what is written is read back.
     if let Some((count, metadata, file)) = write(bytes) {
-        let mut told = Vec::new();
-        let (found, same) = read(file, |event| told.push(format!("{event:?}"))).expect("just written");
+        let mut events = Vec::new();
+        let (found, same) = read(file, |event| events.push(format!("{event:?}"))).expect("just written");
         assert_eq!((found, &same), (count, &metadata));
-        let mut next = told.iter();
+        let mut next = events.iter();
         let _ = text::read(bytes, |event| {
             assert_eq!(next.next(), Some(&format!("{event:?}")));
             Ok(())

@@ -31,9 +31,9 @@ fn invlpgb_operands(input: &mut Input<'_>) {
         ecx: input.word(),
         edx: input.word(),
     };
-    if let Ok(asked) = Invlpgb::decode(operands, limits, width) {
-        assert_eq!(Invlpgb::decode(asked.encode(), limits, width), Ok(asked));
-        if let Some(pages) = asked.page_range() {
+    if let Ok(decoded) = Invlpgb::decode(operands, limits, width) {
+        assert_eq!(Invlpgb::decode(decoded.encode(), limits, width), Ok(decoded));
+        if let Some(pages) = decoded.page_range() {
             assert!(pages.count() <= limits.max_pages() && width.is_canonical(pages.address().get()));
         }
     }
@@ -67,9 +67,9 @@ fn cr3_and_invpcid(input: &mut Input<'_>) {
     }
     let width = width(input);
     let (kind, descriptor) = (u64::from(input.byte() % 5), Descriptor([input.long(), input.long()]));
-    if let Ok(asked) = Invpcid::decode(kind, descriptor, width) {
-        assert_eq!(asked.kind(), kind);
-        assert_eq!(Invpcid::decode(kind, asked.descriptor(), width), Ok(asked));
+    if let Ok(decoded) = Invpcid::decode(kind, descriptor, width) {
+        assert_eq!(decoded.kind(), kind);
+        assert_eq!(Invpcid::decode(kind, decoded.descriptor(), width), Ok(decoded));
     }
 }
 

@@ -23,28 +23,28 @@ const BLOCK: u64 = 64;
 /// The naive way: a number that all threads must have seen, and one that releases them.
 #[derive(Default)]
 struct World {
-    asked: AtomicU64,
+    requested: AtomicU64,
     stopped: AtomicU64,
-    let_go: AtomicU64,
+    released: AtomicU64,
 }
 
 impl World {
     /// Stops `others` threads, and releases them.
     fn stop(&self, others: u64) {
-        let round = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let round = self.requested.fetch_add(1, Ordering::SeqCst) + 1;
         Host::wait_until(|| self.stopped.load(Ordering::Acquire) == round * others);
-        self.let_go.store(round, Ordering::Release);
+        self.released.store(round, Ordering::Release);
     }
 
     /// At a safe point: stops if requested. Returns whether the TLB must be dropped.
     fn safe_point(&self, seen: &mut u64) -> bool {
-        let asked = self.asked.load(Ordering::Acquire);
-        if asked == *seen {
+        let requested = self.requested.load(Ordering::Acquire);
+        if requested == *seen {
             return false;
         }
-        *seen = asked;
+        *seen = requested;
         self.stopped.fetch_add(1, Ordering::AcqRel);
-        Host::wait_until(|| self.let_go.load(Ordering::Acquire) >= asked);
+        Host::wait_until(|| self.released.load(Ordering::Acquire) >= requested);
         true
     }
 }

@@ -29,7 +29,7 @@ unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> i32;
 }
 
-extern "C" fn tell() {
+extern "C" fn report_reached() {
     let Some(file) = std::env::var_os("SHOOTDOWN_REACHED") else { return };
     let mut text = String::new();
     text.push_str(&std::format!("{}\n", PASSED.load(Ordering::Relaxed)));
@@ -50,7 +50,7 @@ fn begin() -> u32 {
     RECORDS.store(records, Ordering::Relaxed);
     if ACTIVE.swap(active, Ordering::Relaxed) == UNREAD && records {
         // SAFETY: `tell` may run at the end of the process.
-        unsafe { atexit(tell) };
+        unsafe { atexit(report_reached) };
     }
     active
 }

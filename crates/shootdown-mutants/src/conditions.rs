@@ -4,33 +4,33 @@ use syn::{BinOp, Expr};
 
 /// The constants that replace a condition.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct Constants {
     /// True.
     pub always: bool,
     /// False.
     pub never: bool,
 }
 
-impl Wanted {
+impl Constants {
     /// Both.
-    pub const BOTH: Wanted = Wanted {
+    pub const BOTH: Constants = Constants {
         always: true,
         never: true,
     };
     /// True alone: for operands of `&&`, where false is the same for all.
-    pub const ALWAYS: Wanted = Wanted {
+    pub const ALWAYS: Constants = Constants {
         always: true,
         never: false,
     };
     /// False alone: for operands of `||`.
-    pub const NEVER: Wanted = Wanted {
+    pub const NEVER: Constants = Constants {
         always: false,
         never: true,
     };
 
     /// For the operand of a negation.
-    pub fn negated(self) -> Wanted {
-        Wanted {
+    pub fn negated(self) -> Constants {
+        Constants {
             always: self.never,
             never: self.always,
         }

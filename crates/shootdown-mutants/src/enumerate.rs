@@ -8,7 +8,7 @@ mod loops;
 #[cfg(test)]
 mod tests;
 
-use crate::conditions::{self, Wanted};
+use crate::conditions::{self, Constants};
 use crate::mutant::{Kind, Mutant, shortened};
 use crate::rewrite::{Part, Site};
 use crate::syntax::{attributes, call_statement, called, operation, range, stands};
@@ -146,27 +146,33 @@ impl Finder<'_> {
     }
 
     /// A condition, and its operands.
-    fn condition(&mut self, expr: &Expr, wanted: Wanted) {
+    fn condition(&mut self, expr: &Expr, constants: Constants) {
         let place = range(expr);
         if matches!(expr, Expr::Let(_)) || !self.seen.insert(place.clone()) {
             return;
         }
         match expr {
-            Expr::Paren(inner) => return self.condition(&inner.expr, wanted),
+            Expr::Paren(inner) => return self.condition(&inner.expr, constants),
             Expr::Unary(not) if matches!(not.op, syn::UnOp::Not(_)) => {
-                return self.condition(&not.expr, wanted.negated());
+                return self.condition(&not.expr, constants.negated());
             }
             Expr::Binary(both) => {
                 let (own, parts) = match both.op {
                     syn::BinOp::And(_) => (
-                        Wanted {
+                        Constants {
                             always: false,
-                            ..wanted
+                            ..constants
                         },
-                        Wanted::ALWAYS,
+                        Constants::ALWAYS,
                     ),
-                    syn::BinOp::Or(_) => (Wanted { never: false, ..wanted }, Wanted::NEVER),
-                    _ => return self.comparison(both, place, wanted),
+                    syn::BinOp::Or(_) => (
+                        Constants {
+                            never: false,
+                            ..constants
+                        },
+                        Constants::NEVER,
+                    ),
+                    _ => return self.comparison(both, place, constants),
                 };
                 self.truth(place, own);
                 self.condition(&both.left, parts);
@@ -177,32 +183,40 @@ impl Finder<'_> {
             Expr::Macro(call) if call.mac.path.is_ident("cfg") => return,
             _ => {}
         }
-        self.truth(place, wanted);
+        self.truth(place, constants);
     }
 
-    fn truth(&mut self, place: Range<usize>, wanted: Wanted) {
-        if !wanted.always && !wanted.never {
+    fn truth(&mut self, place: Range<usize>, constants: Constants) {
+        if !constants.always && !constants.never {
             return;
         }
-        let always = if wanted.always {
+        let always = if constants.always {
             self.add(Kind::Always, &place)
         } else {
             0
         };
-        let never = if wanted.never { self.add(Kind::Never, &place) } else { 0 };
+        let never = if constants.never {
+            self.add(Kind::Never, &place)
+        } else {
+            0
+        };
         self.around(place, format!("crate::mutation::truth({always}, {never}, "), ")");
     }
 
-    fn comparison(&mut self, both: &syn::ExprBinary, place: Range<usize>, wanted: Wanted) {
+    fn comparison(&mut self, both: &syn::ExprBinary, place: Range<usize>, constants: Constants) {
         let Some((op, further)) = conditions::one_further(&both.op) else {
-            return self.truth(place, wanted);
+            return self.truth(place, constants);
         };
-        let always = if wanted.always {
+        let always = if constants.always {
             self.add(Kind::Always, &place)
         } else {
             0
         };
-        let never = if wanted.never { self.add(Kind::Never, &place) } else { 0 };
+        let never = if constants.never {
+            self.add(Kind::Never, &place)
+        } else {
+            0
+        };
         let edge = self.add(Kind::Edge, &place);
         let parts = vec![
             text("(match (&("),
@@ -229,7 +243,7 @@ impl Finder<'_> {
             }
             Expr::Match(it) => it.arms.iter().for_each(|arm| self.result(&arm.body)),
             Expr::Return(_) | Expr::Loop(_) | Expr::Unsafe(_) => {}
-            _ => self.condition(expr, Wanted::BOTH),
+            _ => self.condition(expr, Constants::BOTH),
         }
     }
 
@@ -386,7 +400,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
         if let Some((_, guard)) = &arm.guard {
-            self.condition(guard, Wanted::BOTH);
+            self.condition(guard, Constants::BOTH);
         }
         visit::visit_arm(self, arm);
     }
@@ -398,14 +412,14 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             self.around(place, format!("!crate::mutation::on({number}) && "), "");
             self.chain(&it.cond);
         } else {
-            self.condition(&it.cond, Wanted::BOTH);
+            self.condition(&it.cond, Constants::BOTH);
         }
         visit::visit_expr_if(self, it);
     }
 
     fn visit_expr_while(&mut self, it: &'ast syn::ExprWhile) {
         if !conditions::has_let(&it.cond) {
-            self.condition(&it.cond, Wanted::BOTH);
+            self.condition(&it.cond, Constants::BOTH);
         }
         visit::visit_expr_while(self, it);
     }
@@ -417,7 +431,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         match expr {
             Expr::Return(it) if self.returns_bool => {
                 if let Some(value) = &it.expr {
-                    self.condition(value, Wanted::BOTH);
+                    self.condition(value, Constants::BOTH);
                 }
             }
             Expr::MethodCall(call) => self.method(call, range(expr)),
@@ -428,7 +442,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     self.drop_call(range(expr));
                 }
             }
-            _ if conditions::is_condition(expr) && !conditions::has_let(expr) => self.condition(expr, Wanted::BOTH),
+            _ if conditions::is_condition(expr) && !conditions::has_let(expr) => self.condition(expr, Constants::BOTH),
             _ => {}
         }
         visit::visit_expr(self, expr);

@@ -21,7 +21,7 @@ pub struct Entry {
     /// Limit of seconds of probes.
     pub budget: f64,
     /// Probes that were run, and their total time, s.
-    pub asked: usize,
+    pub probes: usize,
     /// Seconds.
     pub seconds: f64,
 }

@@ -174,7 +174,7 @@ fn run(mut options: Options) -> Result<bool, String> {
 }
 
 fn selected(options: &Options, mutants: &[Mutant]) -> Vec<u32> {
-    let wanted = |mutant: &Mutant| {
+    let is_selected = |mutant: &Mutant| {
         let name = mutant.name();
         let in_sample = options
             .one_in
@@ -183,17 +183,17 @@ fn selected(options: &Options, mutants: &[Mutant]) -> Vec<u32> {
     };
     (1..)
         .zip(mutants)
-        .filter(|(_, mutant)| wanted(mutant))
+        .filter(|(_, mutant)| is_selected(mutant))
         .map(|(number, _)| number)
         .collect()
 }
 
 /// Builds the copy and measures the missing baselines.
 fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
-    let wanted = |tool: Tool| options.tools.is_empty() || options.tools.contains(&tool);
+    let is_selected = |tool: Tool| options.tools.is_empty() || options.tools.contains(&tool);
     eprintln!("building the engine with all its mutations");
     let mut programs = Vec::new();
-    for tool in Tool::ALL.into_iter().filter(|tool| wanted(*tool)) {
+    for tool in Tool::ALL.into_iter().filter(|tool| is_selected(*tool)) {
         programs.extend(build(tool, place)?);
     }
     let scratch = place.join("scratch/baseline");

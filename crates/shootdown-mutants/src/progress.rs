@@ -13,7 +13,7 @@ pub struct Progress {
     bar: ProgressBar,
     what: &'static str,
     /// When the last line was printed, and the note beside the count.
-    told: Mutex<(Instant, String)>,
+    printed: Mutex<(Instant, String)>,
 }
 
 impl Progress {
@@ -27,7 +27,7 @@ impl Progress {
         let progress = Progress {
             bar,
             what,
-            told: Mutex::new((Instant::now(), String::new())),
+            printed: Mutex::new((Instant::now(), String::new())),
         };
         if progress.bar.is_hidden() {
             eprintln!("{}", progress.line(""));
@@ -42,7 +42,7 @@ impl Progress {
 
     /// Shows `note` beside the count from here on.
     pub fn note(&self, note: String) {
-        self.told
+        self.printed
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .1
@@ -53,11 +53,11 @@ impl Progress {
     /// One more is done.
     pub fn advance(&self) {
         self.bar.inc(1);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_last = self.bar.length() == Some(self.bar.position());
-        if self.bar.is_hidden() && (is_last || told.0.elapsed() >= EVERY) {
-            told.0 = Instant::now();
-            eprintln!("{}", self.line(&told.1));
+        if self.bar.is_hidden() && (is_last || printed.0.elapsed() >= EVERY) {
+            printed.0 = Instant::now();
+            eprintln!("{}", self.line(&printed.1));
         }
     }
 

@@ -43,10 +43,14 @@ impl Row<'_> {
                 caught.how.clone(),
             ],
             Fate::Tried(entry) => {
-                let uncaught = if entry.asked == 0 { "never executed" } else { "SURVIVED" };
+                let uncaught = if entry.probes == 0 {
+                    "never executed"
+                } else {
+                    "SURVIVED"
+                };
                 [
                     uncaught.into(),
-                    format!("{} probes", entry.asked),
+                    format!("{} probes", entry.probes),
                     format!("{:.2}", entry.seconds),
                     String::new(),
                 ]
@@ -177,7 +181,7 @@ pub fn as_json(rows: &[Row]) -> serde_json::Value {
             Fate::Tried(Entry {
                 caught: Some(caught), ..
             }) => ("caught", json!(caught)),
-            Fate::Tried(entry) => ("survives", json!({ "asked": entry.asked, "seconds": entry.seconds })),
+            Fate::Tried(entry) => ("survives", json!({ "probes": entry.probes, "seconds": entry.seconds })),
             Fate::Argued(class, why) => (
                 match class {
                     Class::Equivalent => "equivalent",

@@ -60,10 +60,10 @@ impl<'a> Trial<'a> {
         order
     }
 
-    fn learn(&self, asked: &[usize], seconds: f64, catcher: Option<usize>) {
+    fn learn(&self, probed: &[usize], seconds: f64, catcher: Option<usize>) {
         let mut yields = self.yields.lock().expect("as above");
-        let each = (seconds + START) / asked.len() as f64;
-        asked.iter().for_each(|&index| yields[index].1 += each);
+        let each = (seconds + START) / probed.len() as f64;
+        probed.iter().for_each(|&index| yields[index].1 += each);
         if let Some(index) = catcher {
             yields[index].0 += 1.0;
         }
@@ -82,14 +82,14 @@ impl<'a> Trial<'a> {
         entry.caught.is_some() || self.probes.iter().filter(|probe| concerns(probe, number)).all(held)
     }
 
-    /// Tries all of `wanted`, numbers of mutations, with `jobs` programs at a time; calls `done` for each.
+    /// Tries all of `selected`, numbers of mutations, with `jobs` programs at a time; calls `done` for each.
     ///
     /// # Errors
     /// The first error of the trial itself.
     pub fn run(
         &self,
         mutants: &[Mutant],
-        wanted: &[u32],
+        selected: &[u32],
         jobs: usize,
         done: &(dyn Fn(&Entry) + Sync),
     ) -> Result<(), String> {
@@ -100,7 +100,7 @@ impl<'a> Trial<'a> {
                 let scratch = self.scratch.join(format!("output-{job}"));
                 let (next, wrong) = (&next, &wrong);
                 scope.spawn(move || {
-                    while let Some(&number) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    while let Some(&number) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mutant = &mutants[number as usize - 1];
                         let added = self.one(mutant, number, &scratch).and_then(|entry| {
                             done(&entry);
@@ -135,13 +135,13 @@ impl<'a> Trial<'a> {
         let neighbours = self.catchers.lock().expect("as above").get(&place).cloned();
         order.extend(neighbours.into_iter().flatten().take(NEIGHBOURS));
         order.extend(self.by_yield());
-        let mut asked = vec![false; self.probes.len()];
+        let mut probed = vec![false; self.probes.len()];
         let (mut count, mut spent, mut caught) = (0, 0.0, None);
         for index in order {
             let probe = &self.probes[index];
             let open = |&other: &usize| {
                 let other_probe: &Probe = &self.probes[other];
-                !asked[other]
+                !probed[other]
                     && concerns(other_probe, number)
                     && !held.contains(&other_probe.program.fingerprint)
                     && spent + other_probe.baseline.seconds <= self.budget
@@ -156,7 +156,7 @@ impl<'a> Trial<'a> {
             };
             let group: Vec<usize> = (0..self.probes.len()).filter(with).filter(open).collect();
             let probes: Vec<&Probe> = group.iter().map(|&one| &self.probes[one]).collect();
-            group.iter().for_each(|&one| asked[one] = true);
+            group.iter().for_each(|&one| probed[one] = true);
             count += group.len();
             let seconds: f64 = probes.iter().map(|probe| probe.baseline.seconds).sum();
             spent += seconds;
@@ -183,7 +183,7 @@ impl<'a> Trial<'a> {
             engine: self.engine,
             caught,
             held,
-            asked: count,
+            probes: count,
             budget: self.budget,
             seconds: begun.elapsed().as_secs_f64(),
         })

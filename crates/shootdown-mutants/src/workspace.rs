@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files of the engine without protocol: its environment, two for unit tests, named settings.
-const AS_THEY_ARE: [&str; 6] = [
+const COPIED_UNCHANGED: [&str; 6] = [
     "lib.rs",
     "facade.rs",
     "hooks.rs",
@@ -59,7 +59,7 @@ pub fn instrument(root: &Path) -> Result<Instrumented, String> {
     let (mut mutants, mut files) = (Vec::new(), Vec::new());
     for (name, text, syntax) in read {
         let shown = name.to_string_lossy().replace('\\', "/");
-        let text = if AS_THEY_ARE.contains(&&*shown) || shown.ends_with("/tests.rs") || shown.contains("/tests/") {
+        let text = if COPIED_UNCHANGED.contains(&&*shown) || shown.ends_with("/tests.rs") || shown.contains("/tests/") {
             match &*shown {
                 "lib.rs" => format!(
                     "{}\nmod mutation;\n",

@@ -76,13 +76,13 @@ impl Bochs {
     }
 
     fn run_in(&self, iso: &Path, cpus: usize, folder: &Path, most: Duration) -> Result<Run, String> {
-        let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+        let in_folder = |error: std::io::Error| format!("{}: {error}", folder.display());
         let [settings, first_words, port, log, output] =
             ["settings", "first-words", "serial", "log", "output"].map(|name| folder.join(name));
-        fs::create_dir_all(folder).map_err(told)?;
-        fs::write(&settings, machine(iso, cpus, &port, &log)).map_err(told)?;
-        fs::write(&first_words, "continue\n").map_err(told)?;
-        let printed = fs::File::create(&output).map_err(told)?;
+        fs::create_dir_all(folder).map_err(in_folder)?;
+        fs::write(&settings, machine(iso, cpus, &port, &log)).map_err(in_folder)?;
+        fs::write(&first_words, "continue\n").map_err(in_folder)?;
+        let printed = fs::File::create(&output).map_err(in_folder)?;
         let mut command = Command::new("bochs");
         command.arg("-q").arg("-f").arg(&settings);
         if self.debugger {
@@ -91,7 +91,7 @@ impl Bochs {
         let begun = Instant::now();
         let started = command
             .stdin(Stdio::null())
-            .stdout(printed.try_clone().map_err(told)?)
+            .stdout(printed.try_clone().map_err(in_folder)?)
             .stderr(printed)
             .spawn();
         let mut child = started.map_err(|error| format!("bochs cannot be run ({error}): sudo {BOCHS_INSTALL}"))?;

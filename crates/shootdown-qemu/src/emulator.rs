@@ -45,7 +45,7 @@ impl Emulator {
     /// # Errors
     /// As [`find`](Self::find).
     pub fn of(arch: Arch) -> Result<Emulator, String> {
-        Emulator::asked(arch, PathBuf::from(arch.binary()))
+        Emulator::probed(arch, PathBuf::from(arch.binary()))
     }
 
     /// With this option of the board, in QEMU's syntax: `,virtualization=on`.
@@ -74,13 +74,13 @@ impl Emulator {
     /// # Errors
     /// As [`find`](Self::find).
     pub fn at(program: PathBuf) -> Result<Emulator, String> {
-        Emulator::asked(Arch::X86_64, program)
+        Emulator::probed(Arch::X86_64, program)
     }
 
-    fn asked(arch: Arch, program: PathBuf) -> Result<Emulator, String> {
+    fn probed(arch: Arch, program: PathBuf) -> Result<Emulator, String> {
         let (package, install) = (arch.package(), arch.install());
-        let asked = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
-        let answer = asked.map_err(|error| {
+        let probed = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
+        let answer = probed.map_err(|error| {
             format!(
                 "{} cannot be run ({error}): install package {package} {OLDEST} or newer: sudo {install}",
                 program.display()

@@ -84,9 +84,12 @@ impl Plugin {
         compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"]);
         compiler.arg(format!("-DPLUGIN_VERSION={}", interface(version)));
         compiler.arg("-o").arg(&aside).arg(&source);
-        let (status, said) = program::run(&mut compiler, stop)?;
+        let (status, stderr) = program::run(&mut compiler, stop)?;
         if !status.success() {
-            return Err(NotDone::Failed(format!("cannot compile {}: {said}", source.display())));
+            return Err(NotDone::Failed(format!(
+                "cannot compile {}: {stderr}",
+                source.display()
+            )));
         }
         std::fs::rename(&aside, &file).map_err(place)?;
         let out = folder.join(format!("{}.jsonl", std::process::id()));

@@ -122,8 +122,8 @@ mod tests {
     fn run_returns_status_and_stderr() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo complaint >&2; exit 3"]);
-        let (status, said) = run(&mut command, &AtomicBool::new(false)).unwrap();
-        assert_eq!((status.code(), said.as_str()), (Some(3), "complaint\n"));
+        let (status, stderr) = run(&mut command, &AtomicBool::new(false)).unwrap();
+        assert_eq!((status.code(), stderr.as_str()), (Some(3), "complaint\n"));
         let missing = run(&mut Command::new("no-such-program"), &AtomicBool::new(false));
         assert!(matches!(missing, Err(NotDone::Failed(why)) if why.starts_with("no-such-program cannot be run")));
     }

@@ -295,13 +295,13 @@ fn try_out(hypothesis: &Hypothesis) {
 }
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let selected: Vec<String> = std::env::args().skip(1).collect();
     let known = |name: &String| HYPOTHESES.iter().any(|hypothesis| hypothesis.name == name);
-    if let Some(name) = wanted.iter().find(|name| !known(name)) {
+    if let Some(name) = selected.iter().find(|name| !known(name)) {
         let names: Vec<_> = HYPOTHESES.iter().map(|hypothesis| hypothesis.name).collect();
         eprintln!("{name} is no hypothesis; use one of: {}", names.join(", "));
         std::process::exit(2);
     }
-    let chosen = |hypothesis: &&Hypothesis| wanted.is_empty() || wanted.iter().any(|name| name == hypothesis.name);
+    let chosen = |hypothesis: &&Hypothesis| selected.is_empty() || selected.iter().any(|name| name == hypothesis.name);
     HYPOTHESES.iter().filter(chosen).for_each(try_out);
 }

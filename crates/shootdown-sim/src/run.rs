@@ -202,7 +202,7 @@ fn plan(spec: &RunSpec, workload: Workload) -> Plan {
     Plan {
         warm_up: cycles(WARM_UP_MS * (crowd as f64 / 64.0).max(1.0)),
         length: cycles(spec.virtual_ms.unwrap_or(usual)),
-        asked: spec.virtual_ms.is_some(),
+        fixed_length: spec.virtual_ms.is_some(),
         patient: (spec.threads > PATIENT_THREADS).then_some(spec.threads as u64),
         events: (WARM_UP_EVENTS, window_events(spec.threads)),
     }

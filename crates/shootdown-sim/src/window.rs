@@ -52,7 +52,7 @@ pub(crate) struct Plan {
     /// Its cycles.
     pub length: u64,
     /// Whether the length was given explicitly: then it is kept.
-    pub asked: bool,
+    pub fixed_length: bool,
     /// Operations that the warm-up and the window must each see, however long that takes, unless the length was given.
     /// The window then also waits until the rate is precise, at most [`LONGEST`] times its length.
     pub patient: Option<u64>,
@@ -123,7 +123,7 @@ impl Window {
             counters,
             observer: Box::new(observer),
             plan,
-            least: plan.patient.filter(|_| !plan.asked).unwrap_or(0),
+            least: plan.patient.filter(|_| !plan.fixed_length).unwrap_or(0),
             late: Cell::new(false),
             begun: Cell::default(),
             measured: RefCell::default(),
@@ -261,7 +261,7 @@ impl Window {
         }
         let events = progress.events - since;
         let enough = events >= self.plan.events.1;
-        let ends = if self.plan.asked {
+        let ends = if self.plan.fixed_length {
             now >= begun.at + self.plan.length
         } else if self.least > 0 && self.seen() == 0 {
             // A window without an operation is useless: twice the limit.
@@ -312,8 +312,8 @@ mod tests {
             });
         }
         let edges = Rc::new(RefCell::new(Vec::new()));
-        let told = edges.clone();
-        let window = Window::new(&machine, plan, counters, move |edge| told.borrow_mut().push(edge));
+        let noted = edges.clone();
+        let window = Window::new(&machine, plan, counters, move |edge| noted.borrow_mut().push(edge));
         let mut shown = Vec::new();
         let outcome = machine.run(plan.warm_up + plan.length, |progress| {
             let on = window.look(progress);
@@ -327,7 +327,7 @@ mod tests {
     const PLAN: Plan = Plan {
         warm_up: 10_000,
         length: 40_000,
-        asked: false,
+        fixed_length: false,
         patient: None,
         events: (u64::MAX, u64::MAX),
     };
@@ -370,13 +370,13 @@ mod tests {
 
     #[test]
     fn requested_window_length_is_kept() {
-        let asked = Plan {
-            asked: true,
+        let fixed_length = Plan {
+            fixed_length: true,
             patient: Some(1000),
             events: (u64::MAX, 10),
             ..PLAN
         };
-        let (measured, ..) = run(asked, 2, 50, 1000);
+        let (measured, ..) = run(fixed_length, 2, 50, 1000);
         assert_eq!((measured.cycles, measured.ops), (40_000, 80));
     }
 

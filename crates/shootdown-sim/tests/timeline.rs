@@ -209,9 +209,9 @@ fn every_interrupted_cpu_is_a_target() {
     for design in ["ipi", "preemptible"] {
         let (_, events) = trace(&spec(design), &mut |_| true).unwrap();
         for flush in shootdowns(&events) {
-            let asked: Vec<usize> = flush.asked.iter().map(|(_, cpu)| *cpu).collect();
+            let posted: Vec<usize> = flush.posted.iter().map(|(_, cpu)| *cpu).collect();
             assert!(
-                flush.targets().iter().all(|cpu| asked.contains(cpu)),
+                flush.targets().iter().all(|cpu| posted.contains(cpu)),
                 "{design}: {flush:?}"
             );
         }

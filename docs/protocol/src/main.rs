@@ -37,12 +37,12 @@ fn main() -> ExitCode {
     }
     let mut totals = Totals::default();
     let stories = !options.is_empty();
-    let asked = |name: &str| names.is_empty() || names.iter().any(|asked| *asked == name);
+    let selected = |name: &str| names.is_empty() || names.iter().any(|selected| *selected == name);
     println!("{:<12} {:<46} {:>8}  verdict", "model", "bounds, or mutant", "states");
-    print::<Generations>(&asked, stories, &mut totals);
-    print::<RollOver>(&asked, stories, &mut totals);
-    print::<Promotion>(&asked, stories, &mut totals);
-    print::<Walks>(&asked, stories, &mut totals);
+    print::<Generations>(&selected, stories, &mut totals);
+    print::<RollOver>(&selected, stories, &mut totals);
+    print::<Promotion>(&selected, stories, &mut totals);
+    print::<Walks>(&selected, stories, &mut totals);
     println!(
         "{} bounds sound, {} mutants killed, {} not as expected; {} states",
         totals.sound, totals.killed, totals.wrong, totals.states
@@ -54,8 +54,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn print<P: Protocol>(asked: &impl Fn(&str) -> bool, stories: bool, totals: &mut Totals) {
-    if !asked(P::NAME) {
+fn print<P: Protocol>(selected: &impl Fn(&str) -> bool, stories: bool, totals: &mut Totals) {
+    if !selected(P::NAME) {
         return;
     }
     run::<P>(|line: Line| {

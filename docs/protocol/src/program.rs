@@ -157,7 +157,7 @@ pub fn take<P: Protocol>(protocol: &P, state: &mut StateOf<P>, step: Step) {
             let ops = protocol.ops(place.program);
             let next = protocol.carry_out(state, number, place.program, ops[usize::from(place.op)]);
             let cpu = &mut state.cpus[number];
-            cpu.at = behind(ops, place, next);
+            cpu.at = successor(ops, place, next);
             if cpu.at.is_none() {
                 cpu.at = cpu.outer.take();
                 protocol.ended(cpu, place.program);
@@ -171,7 +171,7 @@ pub fn take<P: Protocol>(protocol: &P, state: &mut StateOf<P>, step: Step) {
 ///
 /// # Panics
 /// If the operation to continue with is not in the program.
-fn behind<P: Copy, O: PartialEq>(ops: &[O], place: Place<P>, next: Next<O>) -> Option<Place<P>> {
+fn successor<P: Copy, O: PartialEq>(ops: &[O], place: Place<P>, next: Next<O>) -> Option<Place<P>> {
     let index = match next {
         Next::Following => usize::from(place.op) + 1,
         Next::To(op) => ops

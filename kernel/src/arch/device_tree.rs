@@ -16,7 +16,7 @@ const MOST: usize = 2 << 20;
 pub struct Tree(Fdt<'static>);
 
 /// The loader's information.
-pub struct Told {
+pub struct BootInfo {
     /// The command line.
     pub line: &'static str,
     /// End of the memory into which the kernel was loaded; the kernel's own data are all above its image there.
@@ -27,11 +27,11 @@ pub struct Told {
     pub running: u64,
 }
 
-impl Told {
+impl BootInfo {
     /// What the tree says.
-    pub fn read(tree: Tree, running: u64) -> Told {
+    pub fn read(tree: Tree, running: u64) -> BootInfo {
         let archive = tree.keep_archive();
-        Told {
+        BootInfo {
             line: tree.command_line(),
             memory_end: tree.end_of_memory(memory::image_end()).min(archive),
             tree,
@@ -41,7 +41,7 @@ impl Told {
 }
 
 /// First byte and length.
-pub type Stretch = (u64, u64);
+pub type MemoryRange = (u64, u64);
 
 impl Tree {
     /// The tree at a physical address in the direct map; `None` without one.
@@ -87,7 +87,7 @@ impl Tree {
     }
 
     /// First byte and end of what `guest-loader` has loaded.
-    fn module(self) -> Option<Stretch> {
+    fn module(self) -> Option<MemoryRange> {
         let mut nodes = Vec::new();
         collect(
             self.0.root(),
@@ -109,8 +109,8 @@ impl Tree {
             &|node| node.name_without_address() == "memory",
             &mut nodes,
         );
-        let stretches = nodes.into_iter().flat_map(stretches);
-        let found = stretches
+        let memory_ranges = nodes.into_iter().flat_map(memory_ranges);
+        let found = memory_ranges
             .into_iter()
             .find(|&(start, length)| (start..start + length).contains(&address));
         let (start, length) = found.unwrap_or_else(|| lacks("no memory node with the address of the kernel"));
@@ -133,14 +133,14 @@ impl Tree {
     }
 
     /// The address ranges of the first device that is compatible with one of `names`.
-    pub fn device(self, names: &[&str]) -> Option<Vec<Stretch>> {
+    pub fn device(self, names: &[&str]) -> Option<Vec<MemoryRange>> {
         let mut nodes = Vec::new();
         collect(
             self.0.root(),
             &|node| names.iter().any(|name| node.is_compatible(name)),
             &mut nodes,
         );
-        nodes.first().map(|&node| stretches(node))
+        nodes.first().map(|&node| memory_ranges(node))
     }
 
     /// A string property of the node at `path`.
@@ -165,16 +165,16 @@ fn lacks(what: &str) -> ! {
     crate::serial::give_up(format_args!("device tree: {what}; use another device tree"))
 }
 
-fn collect(node: FdtNode<'static>, wanted: &dyn Fn(&FdtNode<'static>) -> bool, found: &mut Vec<FdtNode<'static>>) {
-    if wanted(&node) {
+fn collect(node: FdtNode<'static>, matches: &dyn Fn(&FdtNode<'static>) -> bool, found: &mut Vec<FdtNode<'static>>) {
+    if matches(&node) {
         found.push(node);
     }
     for child in node.children() {
-        collect(child, wanted, found);
+        collect(child, matches, found);
     }
 }
 
-fn stretches(node: FdtNode<'static>) -> Vec<Stretch> {
+fn memory_ranges(node: FdtNode<'static>) -> Vec<MemoryRange> {
     let all = node.reg().ok().flatten().into_iter().flatten();
     all.filter_map(|reg| Some((reg.address::<u64>().ok()?, reg.size::<u64>().ok()?)))
         .collect()

@@ -101,7 +101,7 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
         228 => clock(a, b, 1),
         257 => pinning::open(process, b),
         262 => Err(ENOENT),
-        275 => pinning::let_go(process, a, c, arguments[4]),
+        275 => pinning::splice(process, a, c, arguments[4]),
         278 => pinning::give(process, a, b, c),
         302 => Ok(0),
         318 => random(a, b),
@@ -142,8 +142,8 @@ fn write(process: &Process, fd: u64, pieces: &[(u64, u64)]) -> Result<u64, Errno
     };
     let mut all = Vec::new();
     for &(address, length) in pieces {
-        let room = MOST_BYTES.saturating_sub(all.len() as u64);
-        all.extend(user::bytes(address, length.min(room) as usize)?);
+        let space_left = MOST_BYTES.saturating_sub(all.len() as u64);
+        all.extend(user::bytes(address, length.min(space_left) as usize)?);
     }
     serial::report_bytes(&all);
     Ok(all.len() as u64)

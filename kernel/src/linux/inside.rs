@@ -16,7 +16,7 @@ pub fn begin() {
     if let Some(space) = cpu.space.get()
         && engine().enter_kernel(&space.space)
     {
-        cpu.owes_catching_up.set(true);
+        cpu.must_catch_up.set(true);
     }
 }
 
@@ -24,7 +24,7 @@ pub fn begin() {
 /// code.
 #[inline]
 pub fn end() {
-    if cpu::cpu().owes_catching_up.get() {
+    if cpu::cpu().must_catch_up.get() {
         catch_up();
     }
 }

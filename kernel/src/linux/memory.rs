@@ -195,13 +195,13 @@ pub fn advise(process: &Process, address: u64, length: u64, advice: u64) -> Resu
 }
 
 /// brk: returns the end of the heap.
-pub fn set_heap_end(process: &Process, wanted: u64) -> u64 {
+pub fn set_heap_end(process: &Process, requested: u64) -> u64 {
     let mut addresses = process.addresses.write();
     let (old, new) = (
         addresses.heap_end.next_multiple_of(PAGE),
-        wanted.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX),
+        requested.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX),
     );
-    if wanted < addresses.heap || new > FIRST {
+    if requested < addresses.heap || new > FIRST {
         return addresses.heap_end;
     }
     if new > old {
@@ -218,6 +218,6 @@ pub fn set_heap_end(process: &Process, wanted: u64) -> u64 {
     } else if new < old {
         process.space().unmap(new, old);
     }
-    addresses.heap_end = wanted;
-    wanted
+    addresses.heap_end = requested;
+    requested
 }

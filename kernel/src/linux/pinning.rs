@@ -92,7 +92,7 @@ pub fn give(process: &Process, fd: u64, list: u64, count: u64) -> Result<u64, Er
 ///
 /// # Errors
 /// EINVAL for anything else.
-pub fn let_go(process: &Process, from: u64, to: u64, length: u64) -> Result<u64, Errno> {
+pub fn splice(process: &Process, from: u64, to: u64, length: u64) -> Result<u64, Errno> {
     let (File::PipeOut(pipe), File::Null) = ({
         let files = process.files.lock();
         (files.get(from)?.clone(), files.get(to)?.clone())

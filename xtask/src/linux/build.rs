@@ -128,8 +128,8 @@ fn make(sources: &Sources, out: &str, config: &Path, settings: &str, end: Instan
 /// The settings that the configuration lacks, because another one forbids them.
 fn not_taken<'a>(settings: &'a str, chosen: &str) -> Vec<&'a str> {
     let lines: std::collections::BTreeSet<&str> = chosen.lines().collect();
-    let wanted = settings.lines().filter(|line| line.starts_with("CONFIG_"));
-    wanted
+    let requested = settings.lines().filter(|line| line.starts_with("CONFIG_"));
+    requested
         .filter(|line| match line.strip_suffix("=n") {
             Some(name) => chosen.contains(&format!("\n{name}=")),
             None => !lines.contains(line),

@@ -8,7 +8,7 @@ use shootdown_qemu::{Emulator, Plugin};
 use super::{Mode, STOCK, boot, guest, planned, programs};
 use crate::linux_baseline::boot::Counter;
 use crate::linux_baseline::spans::{self, Count, Span};
-use crate::linux_baseline::table::{COUNTS_LEGEND, count_cells, draw, ratio, span_cells};
+use crate::linux_baseline::table::{COUNT_TITLES, COUNTS_LEGEND, SPAN_TITLES, count_cells, draw, ratio, span_cells};
 use crate::workspace;
 
 /// Virtual CPUs.
@@ -82,17 +82,8 @@ fn operations(counts: &[Count]) -> String {
             .map(|count| count_cells(count, Some(all[0])).to_vec())
             .collect::<Vec<_>>()
     };
-    let header = [
-        "workload",
-        "threads",
-        "kernel",
-        "instructions/op",
-        "of Linux",
-        "interrupts/op",
-        "requester",
-        "target",
-    ];
-    draw(&header, 3, RUNS.iter().flat_map(of).collect()) + COUNTS_LEGEND
+    let titles = [&["kernel"], &COUNT_TITLES[..]].concat();
+    draw(&titles, 1, RUNS.iter().flat_map(of).collect()) + COUNTS_LEGEND
 }
 
 fn is(count: &Count, (workload, threads): (&str, u32)) -> bool {
@@ -113,7 +104,7 @@ fn shootdowns(counts: &[Count]) -> String {
         ]
     });
     let rows: Vec<Vec<String>> = rows.flatten().collect();
-    draw(&SPAN, 2, rows)
+    draw_spans(rows)
 }
 
 fn alone(counts: &[Count]) -> String {
@@ -122,12 +113,12 @@ fn alone(counts: &[Count]) -> String {
         let (span, stock) = (count.requester.as_ref()?, all[0].requester.as_ref()?);
         Some(span_row(count, "requester", span, stock, GOAL_ALONE))
     });
-    draw(&SPAN, 2, rows.collect())
+    draw_spans(rows.collect())
 }
 
-const SPAN: [&str; 10] = [
-    "kernel", "side", "CPU", "times", "median", "least", "most", "mean", "of Linux", "goal",
-];
+fn draw_spans(rows: Vec<Vec<String>>) -> String {
+    draw(&[&SPAN_TITLES[..], &["of\nLinux", "goal"]].concat(), 1, rows)
+}
 
 fn span_row(count: &Count, side: &str, span: &Span, stock: &Span, most: f64) -> Vec<String> {
     let share = span.median as f64 / stock.median as f64;

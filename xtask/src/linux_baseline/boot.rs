@@ -122,7 +122,7 @@ impl Boot<'_> {
         if let Err(why) = outcome {
             return Err(format!(
                 "{why}{}; its console is in {}",
-                reading.said(),
+                reading.output(),
                 console.display()
             ));
         }
@@ -142,8 +142,8 @@ impl Boot<'_> {
         command.arg("-kernel").arg(&self.guest.kernel);
         command.args(machine::archive(arch, self.guest.is_linux(), archive));
         let counted = matches!(self.mode, Mode::Turns(_));
-        let told = format!("{} {}", self.guest.append(counted), self.words);
-        command.args(["-append", told.trim_end()]);
+        let append = format!("{} {}", self.guest.append(counted), self.words);
+        command.args(["-append", append.trim_end()]);
         match self.mode {
             Mode::Parallel => {
                 command.args(["-accel", "tcg,thread=multi"]);
@@ -231,12 +231,12 @@ impl Reading {
                     (0, None) => return Err(format!("{ran} reported nothing")),
                     _ => return Err(format!("{ran} ended with status {status}")),
                 }
-                let said = if self.may_fail {
+                let output = if self.may_fail {
                     self.others.drain(..).collect::<Vec<_>>().join("; ")
                 } else {
                     String::new()
                 };
-                report.ended.push(Ended { status, said });
+                report.ended.push(Ended { status, output });
             }
             Line::Failed { failed } => return Err(failed),
             Line::Done { .. } => self.done = true,
@@ -245,7 +245,7 @@ impl Reading {
     }
 
     /// The last error messages of programs, for a message.
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         let last = &self.others[self.others.len().saturating_sub(3)..];
         last.iter().map(|line| format!("; it said: {line}")).collect()
     }
@@ -303,9 +303,9 @@ mod tests {
         ] {
             reading.take(line, &mut report).unwrap();
         }
-        let ended = |status, said: &str| Ended {
+        let ended = |status, output: &str| Ended {
             status,
-            said: said.into(),
+            output: output.into(),
         };
         assert_eq!(report.ended, [ended(139, "ended by signal 11"), ended(0, "")]);
     }
@@ -313,6 +313,6 @@ mod tests {
     #[test]
     fn stderr_lines_appear_in_the_error() {
         let (_, reading) = read(&["vmsplice: Bad address"]).unwrap();
-        assert_eq!(reading.said(), "; it said: vmsplice: Bad address");
+        assert_eq!(reading.output(), "; it said: vmsplice: Bad address");
     }
 }

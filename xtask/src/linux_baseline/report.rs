@@ -21,7 +21,7 @@ pub struct Ended {
     /// Its exit status, or 128 and a signal.
     pub status: i32,
     /// Its output, and messages about it, other than its report.
-    pub said: String,
+    pub output: String,
 }
 
 /// One run of a program.

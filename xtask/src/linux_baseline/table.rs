@@ -10,9 +10,17 @@ const NONE: &str = "–";
 /// The reference of the comparison.
 const LINUX: &str = "Linux";
 
+/// Columns of [`count_cells`] after the first two.
+pub const COUNT_TITLES: [&str; 5] = [
+    "instructions\nper op",
+    "of\nLinux",
+    "interrupts\nper op",
+    "requester",
+    "target",
+];
 /// What the columns of [`count_cells`] mean.
-pub const COUNTS_LEGEND: &str = "requester: instructions of a flush on the CPU that asks for it, target: \
-                                 of the interrupt that it causes; medians, without waiting\n";
+pub const COUNTS_LEGEND: &str = "requester: instructions of a flush on its initiator\n\
+                                 target: instructions of the interrupt that it causes; medians, without waiting\n";
 
 /// All tables; every line ends with a newline.
 pub(super) fn text(findings: &Findings) -> String {
@@ -30,57 +38,24 @@ pub(super) fn text(findings: &Findings) -> String {
     if !findings.rates.is_empty() {
         let runs = findings.rates.iter().map(|rate| rate.runs).max().unwrap_or(1);
         text += &format!("\nCPUs in parallel: median of {runs} runs\n");
-        let header = [
-            "workload",
-            "threads",
-            "kernel",
-            "ops/s",
-            "least",
-            "most",
-            "of Linux",
-            "interrupts/op",
-        ];
-        text += &draw(
-            &header,
-            3,
-            findings
-                .rates
-                .iter()
-                .map(|rate| rate_row(rate, &findings.rates))
-                .collect(),
-        );
+        let titles = ["kernel", "ops/s", "least", "most", "of\nLinux", "interrupts\nper op"];
+        let rows = findings.rates.iter().map(|rate| rate_row(rate, &findings.rates));
+        text += &draw(&titles, 1, rows.collect());
         if let Some(load) = findings.host_load {
             let host = findings.host_cpus;
             if load + f64::from(*cpus) > host as f64 + 0.5 {
                 text += &format!(
-                    "The host was busy ({load:.1} of its {host} CPUs before this began): \
-                     these rates are far too low, most so where CPUs wait for each other.\n"
+                    "The host was busy ({load:.1} of its {host} CPUs before this began): these rates\n\
+                     are far too low, most so where CPUs wait for each other.\n"
                 );
             }
         }
     }
     if !findings.counts.is_empty() {
         text += "\nCPUs in turns, by a count of instructions, which depends little on the host\n";
-        let header = [
-            "workload",
-            "threads",
-            "kernel",
-            "ops",
-            "instructions/op",
-            "of Linux",
-            "interrupts/op",
-            "requester",
-            "target",
-        ];
-        text += &draw(
-            &header,
-            3,
-            findings
-                .counts
-                .iter()
-                .map(|count| count_row(count, &findings.counts))
-                .collect(),
-        );
+        let titles = [&["kernel", "ops"], &COUNT_TITLES[..]].concat();
+        let rows = findings.counts.iter().map(|count| count_row(count, &findings.counts));
+        text += &draw(&titles, 1, rows.collect());
         text += COUNTS_LEGEND;
         text += &operations(&findings.counts);
         text += &gate(&findings.counts);
@@ -99,22 +74,24 @@ fn operations(counts: &[Count]) -> String {
             .iter()
             .map(|name| per_operation(count.operations.get(*name).copied().unwrap_or(0.0)));
         let firmware = firmware.then(|| number(count.firmware_per_op));
-        let first = [count.workload.clone(), count.threads.to_string(), count.kernel.clone()];
+        let first = [of_threads(&count.workload, count.threads), count.kernel.clone()];
         first.into_iter().chain(each).chain(firmware).collect()
     };
-    let titles = names
-        .iter()
-        .map(|name| name.as_str())
-        .chain(firmware.then_some("machine mode"));
-    let header: Vec<&str> = ["workload", "threads", "kernel"].into_iter().chain(titles).collect();
+    let broken: Vec<String> = names.iter().map(|name| name.replace('_', "\n")).collect();
+    let each = broken.iter().map(String::as_str);
+    let titles: Vec<&str> = ["kernel"]
+        .into_iter()
+        .chain(each)
+        .chain(firmware.then_some("machine\nmode"))
+        .collect();
     let legend = if firmware {
-        "machine mode: instructions of OpenSBI for an operation, which the other counts do not have\n"
+        "machine mode: instructions of OpenSBI, which the other counts exclude\n"
     } else {
         ""
     };
     format!(
         "\nExecuted for an operation, on all CPUs, as QEMU's plugin counts them\n{}{legend}",
-        draw(&header, 3, counts.iter().map(row).collect())
+        draw(&titles, 1, counts.iter().map(row).collect())
     )
 }
 
@@ -136,47 +113,60 @@ fn gate(counts: &[Count]) -> String {
             (_, Some(reference)) if span.median * 2 <= reference.median => "met",
             _ => "missed",
         };
-        let mut cells = vec![count.threads.to_string(), count.kernel.clone(), side.into()];
+        let mut cells = vec![of_threads(&count.kernel, count.threads), side.into()];
         cells.extend(span_cells(span));
-        cells.push(format!("{:.1}", span.waiting));
-        cells.push(format!("{:.1}", span.firmware));
         cells.push(reference.map_or(NONE.into(), |reference| {
             ratio(span.median as f64, reference.median as f64)
         }));
         cells.push(verdict.into());
         Some(cells)
     };
-    let sides = rows.iter().flat_map(|count| {
-        let requester = row(count, "requester", |count| count.requester.as_ref());
-        let barriers = row(count, "barriers", |count| count.barriers.as_ref());
-        [requester, barriers, row(count, "target", |count| count.target.as_ref())]
-    });
-    let header = [
-        "threads",
-        "kernel",
-        "side",
-        "CPU",
-        "times",
-        "median",
-        "least",
-        "most",
-        "mean",
-        "waiting",
-        "machine mode",
-        "of Linux",
-        "at most half",
-    ];
+    let titles = [&SPAN_TITLES[..], &["of\nLinux", "at most\nhalf"]].concat();
+    let spans: Vec<Vec<String>> = rows.iter().flat_map(|count| sides(count, &row)).flatten().collect();
     format!(
-        "\nInstructions of a shootdown (madvise_spin)\n{}{}",
-        draw(&header, 3, sides.flatten().collect()),
+        "\nInstructions of a shootdown (madvise_spin)\n{}{}{}",
+        draw(&titles, 1, spans),
         if rows.iter().any(|count| count.barriers.is_some()) {
-            "barriers: from the DSB before a broadcast TLBI to the one \
-             behind it; Linux's flush has no function on Arm\n"
+            "barriers: from the DSB before a broadcast TLBI to the one after it; Linux's\n\
+             flush has no function on Arm\n"
         } else {
             ""
-        }
+        },
+        excluded(&rows)
     )
 }
+
+/// The rows of a count's spans, by name.
+fn sides<T>(count: &Count, row: &impl Fn(&Count, &str, fn(&Count) -> Option<&Span>) -> T) -> [T; 3] {
+    [
+        row(count, "requester", |count| count.requester.as_ref()),
+        row(count, "barriers", |count| count.barriers.as_ref()),
+        row(count, "target", |count| count.target.as_ref()),
+    ]
+}
+
+/// The instructions within the spans that [`gate`] excludes, if there are any.
+fn excluded(counts: &[&Count]) -> String {
+    let row = |count: &Count, side: &str, of: fn(&Count) -> Option<&Span>| {
+        let span = of(count)?;
+        let means = [span.waiting, span.firmware].map(|mean| format!("{mean:.1}"));
+        let row = [of_threads(&count.kernel, count.threads), side.into()]
+            .into_iter()
+            .chain(means);
+        (span.waiting + span.firmware > 0.0).then(|| row.collect())
+    };
+    let rows: Vec<Vec<String>> = counts.iter().flat_map(|count| sides(count, &row)).flatten().collect();
+    match rows.is_empty() {
+        true => "excluded: nothing; no CPU waited in these spans, or was in machine mode\n".into(),
+        false => format!(
+            "\nExcluded above: mean instructions of waiting and of machine mode\n{}",
+            draw(&["side", "waiting", "machine\nmode"], 1, rows)
+        ),
+    }
+}
+
+/// Columns of [`span_cells`], and the one before them.
+pub const SPAN_TITLES: [&str; 7] = ["side", "CPU", "times", "median", "least", "most", "mean"];
 
 /// The CPU of a span, its times, and its median, least, most and mean instructions.
 pub fn span_cells(span: &Span) -> [String; 6] {
@@ -190,8 +180,7 @@ fn rate_row(rate: &Rate, all: &[Rate]) -> Vec<String> {
         .iter()
         .find(|other| other.kernel == LINUX && other.workload == rate.workload && other.threads == rate.threads);
     vec![
-        rate.workload.clone(),
-        rate.threads.to_string(),
+        of_threads(&rate.workload, rate.threads),
         rate.kernel.clone(),
         number(rate.ops_per_s),
         number(rate.ops_per_s_least),
@@ -206,18 +195,22 @@ fn count_row(count: &Count, all: &[Count]) -> Vec<String> {
         .iter()
         .find(|other| other.kernel == LINUX && other.workload == count.workload && other.threads == count.threads);
     let mut cells = count_cells(count, linux).to_vec();
-    // Behind workload, threads and kernel.
-    cells.insert(3, number(count.ops as f64));
+    // After the group and the kernel.
+    cells.insert(2, number(count.ops as f64));
     cells
 }
 
-/// Workload, threads, kernel, instructions for an operation and as a multiple of the reference's, interrupts, medians
-/// of requester and target.
-pub fn count_cells(count: &Count, reference: Option<&Count>) -> [String; 8] {
+/// A group's name: a program or a kernel, with its threads.
+pub fn of_threads(name: &str, threads: u32) -> String {
+    format!("{name}, {threads} thread{}", if threads == 1 { "" } else { "s" })
+}
+
+/// The group, the kernel, instructions for an operation and as a multiple of the reference's, interrupts, medians of
+/// requester and target.
+pub fn count_cells(count: &Count, reference: Option<&Count>) -> [String; 7] {
     let median = |span: &Option<Span>| span.as_ref().map_or(NONE.into(), |span| number(span.median as f64));
     [
-        count.workload.clone(),
-        count.threads.to_string(),
+        of_threads(&count.workload, count.threads),
         count.kernel.clone(),
         number(count.instructions_per_op),
         reference.map_or(NONE.into(), |reference| {
@@ -234,49 +227,41 @@ pub fn ratio(value: f64, of: f64) -> String {
     format!("{:.2}x", value / of)
 }
 
-/// Rows under a header, the first `words` columns words, the others numbers. Equal cells of the first two columns are
-/// not repeated; a line is drawn where the first changes.
-pub fn draw(header: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
-    let cells = |row: Vec<String>| -> Vec<Cell> {
-        let alignment = |index| {
-            if index < words {
-                CellAlignment::Left
-            } else {
-                CellAlignment::Right
-            }
+/// Rows in groups: the first cell of a row names its group, and has a line of its own where it changes. The `titles`
+/// are of the other cells, of which the first `words` are words, the others numbers.
+pub fn draw(titles: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
+    let cell = |(index, text): (usize, String)| {
+        let alignment = match index < words {
+            true => CellAlignment::Left,
+            false => CellAlignment::Right,
         };
-        let cells = row.into_iter().enumerate();
-        cells
-            .map(|(index, text)| Cell::new(text).set_alignment(alignment(index)))
-            .collect()
+        Cell::new(text).set_alignment(alignment)
     };
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(cells(header.iter().map(|title| title.to_string()).collect()));
-    let mut begins = Vec::new();
-    for (index, row) in rows.iter().enumerate() {
-        let above = index.checked_sub(1).map(|above| &rows[above]);
-        let same = |columns: usize| above.is_some_and(|above| above[..columns] == row[..columns]);
-        begins.push(!same(1));
-        let mut shown = row.clone();
-        for columns in 1..=2 {
-            if same(columns) {
-                shown[columns - 1].clear();
-            }
-        }
-        table.add_row(cells(shown));
+    // A title of one line stands in the last one.
+    let height = titles.iter().map(|title| title.lines().count()).max().unwrap_or(1);
+    let lowered = titles
+        .iter()
+        .map(|title| "\n".repeat(height - title.lines().count()) + title);
+    table.set_header(lowered.enumerate().map(cell));
+    let mut groups = Vec::new();
+    for row in rows {
+        let mut cells = row.into_iter();
+        groups.push(cells.next().unwrap_or_default());
+        table.add_row(cells.enumerate().map(cell));
     }
-    let mut lines = table.lines().map(|line| line.trim_end().to_string());
-    let header = lines.next().unwrap_or_default();
-    let rule = "─".repeat(header.chars().count());
-    let mut text = format!("{header}\n");
-    for (line, begins) in lines.zip(begins) {
-        if begins {
-            text += &format!("{rule}\n");
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_string()).collect();
+    let rule = "─".repeat(lines.iter().map(|line| line.chars().count()).max().unwrap_or(0)) + "\n";
+    let (head, body) = lines.split_at(height);
+    let mut text: String = head.iter().map(|line| format!("{line}\n")).collect();
+    for (index, (line, group)) in body.iter().zip(&groups).enumerate() {
+        if index == 0 || *group != groups[index - 1] {
+            text += &format!("{rule}{group}\n");
         }
         text += &format!("{line}\n");
     }
-    text + &rule + "\n"
+    text + &rule
 }
 
 /// A count or a rate, in groups of three digits.
@@ -343,7 +328,11 @@ mod tests {
         };
         let text = gate(&[count("Linux", 685, 419), count("ipi", 342, 210)]);
         let verdicts: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next_back()).collect();
-        assert_eq!(verdicts[4..8], ["–", "–", "met", "missed"], "{text}");
+        let verdicts: Vec<&str> = verdicts
+            .into_iter()
+            .filter(|word| ["–", "met", "missed"].contains(word))
+            .collect();
+        assert_eq!(verdicts, ["–", "–", "met", "missed"], "{text}");
         let alone = gate(&[count("ipi", 1, 1)]);
         assert!(
             !alone.contains("met") && !alone.contains("missed"),

@@ -31,7 +31,7 @@ pub struct Depths<'a> {
     pushed: u64,
     known: BTreeMap<&'a str, Deepest>,
     /// The functions on the current path, to detect recursion.
-    under_way: Vec<&'a str>,
+    call_chain: Vec<&'a str>,
 }
 
 impl<'a> Depths<'a> {
@@ -40,7 +40,7 @@ impl<'a> Depths<'a> {
             functions,
             pushed: if isa == Isa::X86 { 8 } else { 0 },
             known: BTreeMap::new(),
-            under_way: Vec::new(),
+            call_chain: Vec::new(),
         }
     }
 
@@ -56,13 +56,13 @@ impl<'a> Depths<'a> {
         if let Some(known) = self.known.get(name.as_str()) {
             return Ok(known.clone());
         }
-        if self.under_way.contains(&name.as_str()) {
+        if self.call_chain.contains(&name.as_str()) {
             return Err(format!("{} calls itself", short(name)));
         }
         if let Some(line) = &function.unknown {
             return Err(format!("unknown instruction in {}: {line}", short(name)));
         }
-        self.under_way.push(name);
+        self.call_chain.push(name);
         let mut below = Deepest {
             bytes: 0,
             path: Vec::new(),
@@ -80,7 +80,7 @@ impl<'a> Depths<'a> {
             result = deeper(result, self.deepest(callee)?);
         }
         result.path.insert(0, (name.clone(), function.frame));
-        self.under_way.pop();
+        self.call_chain.pop();
         self.known.insert(name, result.clone());
         Ok(result)
     }

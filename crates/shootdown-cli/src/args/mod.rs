@@ -9,6 +9,7 @@ mod documented;
 mod inspect;
 #[cfg(target_os = "linux")]
 mod linux;
+mod machine;
 mod qemu;
 mod recording;
 mod shard;
@@ -19,6 +20,7 @@ pub use compare::{CompareArgs, EvidenceArgs, Metric, ScoreboardArgs, SweepArgs, 
 pub use inspect::{DECISIONS, ExplainArgs, TimelineArgs};
 #[cfg(target_os = "linux")]
 pub use linux::{CalibrateArgs, HostArgs, MeasureArgs, RecordArgs};
+pub use machine::MachineArgs;
 pub use qemu::{Accel, QemuArgs};
 pub use recording::{ImportArgs, ReplayArgs};
 pub use shard::Shard;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::machine::MachineArgs;
 use super::whole_number;
 
 /// Arguments of `import`.
@@ -79,23 +80,9 @@ pub struct ReplayArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
-    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
-    pub on: String,
-
-    /// Make the machine large enough for N CPUs, with more sockets of the same kind
-    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
-    pub cpus: Option<u64>,
-
-    /// Run in a virtual machine of VCPUS CPUs that share HOST_CPUS CPUs of a host [default: as many]; its costs are
-    /// `vm.*`, see machines/vm.toml
-    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = super::virtual_machine)]
-    pub vm: Option<super::VirtualMachine>,
-
-    /// Replace one number of the machine model, in the unit of its file, or set an axis of the design (`design.NAME`,
-    /// as in `shootdown list`); repeatable
-    #[arg(long, value_name = "PATH=VALUE")]
-    pub set: Vec<String>,
+    /// Where it runs.
+    #[command(flatten)]
+    pub machine: MachineArgs,
 
     /// Designs to compare
     #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]

@@ -79,12 +79,12 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         }
     }
     let everywhere = |at: &[String]| at.len() == comparison.plan.threads.len();
-    let told = reasons.into_iter().map(|(reason, at)| match everywhere(&at) {
+    let sentences = reasons.into_iter().map(|(reason, at)| match everywhere(&at) {
         true => reason,
         false if at == ["1"] => format!("at 1 thread: {reason}"),
         false => format!("at {} threads: {reason}", at.join(", ")),
     });
-    told.collect()
+    sentences.collect()
 }
 
 /// Whether two designs differ in CPU time by more than runs of one do, if there are enough shootdowns.
@@ -116,16 +116,17 @@ mod tests {
 
     #[test]
     fn indistinguishable_designs_are_reported_with_the_reason() {
-        let told = |costs: &[Cost]| indistinct(costs).unwrap_or_default();
-        assert!(told(&costs([0.1, 0.2], 0.0, 29)).contains("29 flushes reached another CPU"));
-        assert!(told(&costs([0.1, 0.2], 0.0, 1)).contains("1 flush reached"));
-        assert!(told(&costs([0.1, 0.1005], 0.0, 30)).contains("less than 0.1 % of CPU time"));
+        let sentences = |costs: &[Cost]| indistinct(costs).unwrap_or_default();
+        assert!(sentences(&costs([0.1, 0.2], 0.0, 29)).contains("29 flushes reached another CPU"));
+        assert!(sentences(&costs([0.1, 0.2], 0.0, 1)).contains("1 flush reached"));
+        assert!(sentences(&costs([0.1, 0.1005], 0.0, 30)).contains("less than 0.1 % of CPU time"));
         assert!(
-            told(&costs([0.1, 0.11], 0.02, 30)).contains("differ by 1.0% of CPU time, and runs of one design by 2.0%")
+            sentences(&costs([0.1, 0.11], 0.02, 30))
+                .contains("differ by 1.0% of CPU time, and runs of one design by 2.0%")
         );
-        assert_eq!(told(&costs([0.1, 0.11], 0.005, 30)), "");
+        assert_eq!(sentences(&costs([0.1, 0.11], 0.005, 30)), "");
         assert_eq!(
-            told(&costs([0.1, 0.2], 0.0, 30)[..1]),
+            sentences(&costs([0.1, 0.2], 0.0, 30)[..1]),
             "",
             "one design is compared with none"
         );

@@ -31,7 +31,7 @@ pub struct Verdict {
     /// Which of the published rows shown the machine model was fitted on.
     pub fitted: Option<String>,
     /// Figures that have too few samples to be compared, a sentence each.
-    pub doubts: Vec<String>,
+    pub warnings: Vec<String>,
     /// Why a recording does not separate its designs, a sentence for each reason.
     pub indistinct: Vec<String>,
     /// How the cost of an operation grows with CPUs, a sentence for each design.
@@ -64,7 +64,7 @@ impl Verdict {
             tells_control: comparison.plan.verbose || !is_caught(comparison),
             control_story,
             fitted: fitted(comparison),
-            doubts: doubts(comparison),
+            warnings: warnings(comparison),
             indistinct: distinct::sentences(comparison),
             growth: growth(comparison),
             ratios: ratios::sentences(comparison),
@@ -86,7 +86,7 @@ impl Verdict {
         let sentences = self
             .fitted
             .iter()
-            .chain(&self.doubts)
+            .chain(&self.warnings)
             .chain(&self.indistinct)
             .chain(&self.growth)
             .chain(&self.ratios);
@@ -255,7 +255,7 @@ fn fitted(comparison: &Comparison) -> Option<String> {
 }
 
 /// A sentence for each figure in parentheses.
-fn doubts(comparison: &Comparison) -> Vec<String> {
+fn warnings(comparison: &Comparison) -> Vec<String> {
     let operation = comparison.plan.workload.operation();
     let rows = comparison.rows.iter().filter_map(|row| Some((row, row.doubt?)));
     rows.map(|(row, doubt)| {

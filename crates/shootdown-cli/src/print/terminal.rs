@@ -63,10 +63,10 @@ impl Terminal {
     /// The terminal of stdout. `COLUMNS` overrides its width. `legend` asks for the legend of every table; without it a
     /// terminal gets that of the first table, and a pipe or file none.
     pub fn of_stdout(legend: bool) -> Self {
-        let asked = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
+        let requested = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
         let is_terminal = stdout().is_terminal();
         let own = || terminal_size::terminal_size_of(stdout()).map(|(width, _)| usize::from(width.0));
-        let columns = asked.filter(|&columns| columns > 0).or_else(own).unwrap_or(USUAL);
+        let columns = requested.filter(|&columns| columns > 0).or_else(own).unwrap_or(USUAL);
         let legend = match (legend, is_terminal) {
             (true, _) => Legend::Always,
             (false, true) => Legend::First,

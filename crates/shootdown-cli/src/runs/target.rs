@@ -8,7 +8,7 @@ use shootdown_sim::run::{self, DESIGN_PREFIX, PARAMETER_PREFIX, Parameters};
 
 pub use crate::args::with_vm;
 
-use crate::args::VM_PATHS;
+use crate::args::{MachineArgs, VM_PATHS};
 use crate::failure::Failure;
 use crate::print::number::written;
 
@@ -32,6 +32,14 @@ pub struct Target {
 }
 
 impl Target {
+    /// The machine of a command line.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn of(args: &MachineArgs) -> Result<Self, Failure> {
+        Target::new(&args.on, args.cpus, &with_vm(args.vm, &args.set))
+    }
+
     /// Finds the model `on`, applies `set` in order, then makes the machine large enough for `cpus`.
     ///
     /// The scaling rule is that of [`Model::scaled_to`]: as many sockets of the same kind as `cpus` CPUs need, with the
@@ -112,9 +120,9 @@ impl Target {
     }
 
     /// The given number of threads, or else `most`, or the number of CPUs.
-    pub fn threads(&self, asked: Option<u64>, most: usize) -> usize {
-        match asked {
-            Some(asked) => usize::try_from(asked).unwrap_or(usize::MAX),
+    pub fn threads(&self, requested: Option<u64>, most: usize) -> usize {
+        match requested {
+            Some(requested) => usize::try_from(requested).unwrap_or(usize::MAX),
             None => most.min(self.machine.topology.cpus()),
         }
     }
@@ -141,8 +149,8 @@ impl Target {
             [Some(vcpus), None] => format!(" --vm {vcpus}"),
             _ => String::new(),
         };
-        let said = |path: &str| !vm.is_empty() && VM_PATHS.contains(&path);
-        let set = self.set.iter().filter(|(path, _)| !said(path));
+        let is_in_vm_option = |path: &str| !vm.is_empty() && VM_PATHS.contains(&path);
+        let set = self.set.iter().filter(|(path, _)| !is_in_vm_option(path));
         vm.clone()
             + &set
                 .map(|(path, value)| format!(" --set {path}={value}"))

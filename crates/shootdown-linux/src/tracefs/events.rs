@@ -5,7 +5,7 @@ pub(super) const SWITCH: &str = "sched/sched_switch";
 
 /// Requested events, as `group/name`, if the kernel has them. Only x86 has `tlb_flush` and the interrupt vectors;
 /// `csd_queue_cpu` and `ipi_send_*` came with Linux 6.4; system calls need `CONFIG_FTRACE_SYSCALLS`.
-pub const WANTED: &[&str] = &[
+pub const RECORDED_EVENTS: &[&str] = &[
     SWITCH,
     "tlb/tlb_flush",
     "sched/sched_process_fork",

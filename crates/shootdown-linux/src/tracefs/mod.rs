@@ -7,7 +7,7 @@
 mod events;
 mod pipe;
 
-pub use events::{FAULTS, WANTED};
+pub use events::{FAULTS, RECORDED_EVENTS};
 pub use pipe::Pipe;
 
 use crate::launch::tasks_of;
@@ -169,7 +169,7 @@ impl Instance {
     /// # Errors
     /// When the kernel refuses, or lacks even task switches.
     pub fn enable(&mut self, faults: bool) -> Result<&[&'static str], Error> {
-        for &event in WANTED.iter().chain(faults.then_some(&FAULTS)) {
+        for &event in RECORDED_EVENTS.iter().chain(faults.then_some(&FAULTS)) {
             let file = format!("events/{event}/enable");
             if self.path.join(&file).exists() {
                 self.write(&file, "1")?;

@@ -59,7 +59,7 @@ pub fn line_transfer_ns(a: usize, b: usize) -> io::Result<f64> {
             }
             pinned
         });
-        let asker = scope.spawn(|| {
+        let initiator = scope.spawn(|| {
             let round = cpus::pin(a).and_then(|()| {
                 least(ROUNDS, || {
                     for _ in 0..ROUNDS {
@@ -72,7 +72,7 @@ pub fn line_transfer_ns(a: usize, b: usize) -> io::Result<f64> {
             done.store(true, Ordering::Relaxed);
             round
         });
-        let round = asker.join().expect("does not panic");
+        let round = initiator.join().expect("does not panic");
         answerer.join().expect("does not panic")?;
         Ok(round? / 2.0)
     })

@@ -1,7 +1,7 @@
 //! Calls, statements and `let`: omissions, and inverted flags.
 
 use super::{Finder, NOT_DROPPED, text};
-use crate::conditions::{self, Wanted};
+use crate::conditions::{self, Constants};
 use crate::mutant::{Kind, shortened};
 use crate::rewrite::Part;
 use crate::syntax::{called, operation, range};
@@ -17,7 +17,7 @@ impl Finder<'_> {
                 self.chain(&both.left);
                 self.chain(&both.right);
             }
-            _ => self.condition(expr, Wanted::ALWAYS),
+            _ => self.condition(expr, Constants::ALWAYS),
         }
     }
 
@@ -90,7 +90,7 @@ impl Finder<'_> {
             self.drop_call(place);
         }
         match &*call.method.to_string() {
-            "then" | "then_some" => self.condition(&call.receiver, Wanted::BOTH),
+            "then" | "then_some" => self.condition(&call.receiver, Constants::BOTH),
             "for_each" | "for_each_but" => self.visits(call, range(call)),
             _ => {}
         }

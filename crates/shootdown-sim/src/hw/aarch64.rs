@@ -91,8 +91,8 @@ impl Hw {
         if self.loses(cpu, Invalidation::Everywhere(what)) {
             return Ok(cost);
         }
-        if let Some(moment) = self.overtakes(cpu, false, now) {
-            op.seq = moment;
+        if let Some(delayed_to) = self.overtakes(cpu, false, now) {
+            op.seq = delayed_to;
             self.apply_everywhere(op);
             return Ok(cost);
         }
@@ -100,7 +100,7 @@ impl Hw {
             let drawn = mix(self.config.seed ^ op.seq.wrapping_mul(0x1_0007));
             let other = drawn as usize % self.config.cpus;
             if other != cpu && self.is_in_user_code(other) {
-                op.spared = other as u32;
+                op.excluded = other as u32;
             }
         }
         self.outstanding.push_back(op);
@@ -127,7 +127,7 @@ impl Hw {
             Scope::Local => self.published_here(cpu),
             Scope::InnerShareable => self.published(cpu),
         }
-        self.no_old_walks(cpu);
+        self.no_old_root_walks(cpu);
         self.late_arrives(cpu);
         self.complete_local(cpu);
         if scope == Scope::InnerShareable {
@@ -138,13 +138,13 @@ impl Hw {
                     continue;
                 }
                 self.outstanding.remove(i);
-                if op.spared == Outstanding::NO_CPU {
+                if op.excluded == Outstanding::NO_CPU {
                     self.apply_everywhere(op);
                 } else {
                     self.apply_but_for(op, now);
                 }
                 self.complete_withdrawn(op);
-                for other in (0..self.config.cpus).filter(|&other| other != op.spared as usize) {
+                for other in (0..self.config.cpus).filter(|&other| other != op.excluded as usize) {
                     self.broadcast_ends_walks(other, op.what);
                 }
             }
@@ -196,14 +196,14 @@ impl Hw {
 
     /// Completes a broadcast on every CPU except the spared one, where it takes effect later.
     fn apply_but_for(&mut self, op: Outstanding, now: u64) {
-        for cpu in (0..self.config.cpus).filter(|&cpu| cpu != op.spared as usize) {
+        for cpu in (0..self.config.cpus).filter(|&cpu| cpu != op.excluded as usize) {
             self.broadcast_on(cpu, op.what, op.seq);
         }
-        if !self.is_in_user_code(op.spared as usize) {
-            return self.broadcast_on(op.spared as usize, op.what, op.seq);
+        if !self.is_in_user_code(op.excluded as usize) {
+            return self.broadcast_on(op.excluded as usize, op.what, op.seq);
         }
         let late = Late {
-            cpu: op.spared,
+            cpu: op.excluded,
             what: op.what,
             seq: op.seq,
             due: now + LATE,
@@ -211,7 +211,7 @@ impl Hw {
         if let Some(later) = &mut self.later {
             later.late.push(late);
         }
-        self.cpus[op.spared as usize].next_due = 0;
+        self.cpus[op.excluded as usize].next_due = 0;
     }
 
     /// Break before make. An entry that maps something must become "not mapped", with a completed flush, before it maps

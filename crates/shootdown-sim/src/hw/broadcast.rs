@@ -56,7 +56,7 @@ pub(super) struct Outstanding {
     latest: u64,
     pub(super) what: Broadcast,
     /// The CPU on which it takes effect late (erratum).
-    pub(super) spared: u32,
+    pub(super) excluded: u32,
 }
 
 impl Outstanding {
@@ -107,7 +107,7 @@ impl Hw {
             at: now,
             latest: before.max(now),
             what,
-            spared: Outstanding::NO_CPU,
+            excluded: Outstanding::NO_CPU,
         });
         self.version += 1;
         if self.has(Defect::BroadcastAtIssue) {
@@ -150,7 +150,7 @@ impl Hw {
             at: 0,
             latest: 0,
             what,
-            spared: Outstanding::NO_CPU,
+            excluded: Outstanding::NO_CPU,
         };
         self.apply_on(op, cpu);
     }
@@ -192,7 +192,7 @@ impl Hw {
 
     /// Whether an operation can matter to a CPU in its present state. Entries under other tags may wait for the sync.
     fn concerns(&self, op: &Outstanding, cpu: usize) -> bool {
-        if op.spared == cpu as u32 || self.is_device(cpu) || self.has(Defect::BroadcastOnlyAtSync) {
+        if op.excluded == cpu as u32 || self.is_device(cpu) || self.has(Defect::BroadcastOnlyAtSync) {
             return false;
         }
         match op.what {

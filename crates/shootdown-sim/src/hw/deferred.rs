@@ -76,7 +76,7 @@ impl Publication {
 
 /// A walk in progress when its root was replaced.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OldWalk {
+pub(super) struct OldRootWalk {
     pub(super) root: u32,
     pub(super) space: u32,
     pub(super) tag: u16,
@@ -93,7 +93,7 @@ pub(super) struct LaterCpu {
     pub(super) local: Vec<Pending>,
     pub(super) root: Option<WrittenRoot>,
     /// Walks by replaced roots that no barrier has waited for.
-    pub(super) old_walks: Vec<OldWalk>,
+    pub(super) old_root_walks: Vec<OldRootWalk>,
     /// Invalidations issued once, with the number of the next synchronisation; for processors that need each twice.
     recent: VecDeque<(Invalidation, u64)>,
     /// Its synchronisations so far.
@@ -194,8 +194,8 @@ impl Hw {
     /// Issues a local invalidation that is complete at the next synchronisation of this CPU.
     pub(super) fn defer_local(&mut self, cpu: usize, what: Local, now: u64) {
         self.long_unpublished(now);
-        if let Some(moment) = self.overtakes(cpu, true, now) {
-            return self.invalidate_on(cpu, what, moment);
+        if let Some(delayed_to) = self.overtakes(cpu, true, now) {
+            return self.invalidate_on(cpu, what, delayed_to);
         }
         let seq = self.tick();
         let due = now + 1 + mix(self.config.seed ^ seq.wrapping_mul(0x1_0003)) % LONGEST_LOCAL;
@@ -308,9 +308,9 @@ impl Hw {
 
     /// One local invalidation takes effect. Entries filled before `before` are dropped, all with `u64::MAX`.
     pub(super) fn invalidate_on(&mut self, cpu: usize, what: Local, before: u64) {
-        let spared = self.spare_unpublished(cpu);
+        let excluded = self.spare_unpublished(cpu);
         self.invalidate_all_of(cpu, what, before);
-        self.fill_again(spared);
+        self.fill_again(excluded);
     }
 
     fn invalidate_all_of(&mut self, cpu: usize, what: Local, before: u64) {

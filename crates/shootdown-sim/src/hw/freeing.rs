@@ -73,7 +73,7 @@ impl Hw {
             });
         }
         self.check_software_walks(frame, base, cpu, now);
-        self.check_old_walks(frame, space, unlinked, now);
+        self.check_old_root_walks(frame, space, unlinked, now);
         *self.bodies[f.body as usize].entries = [0; 512];
         self.free_bodies.push(f.body);
         self.frames.give_back(frame);

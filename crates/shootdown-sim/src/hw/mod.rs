@@ -36,10 +36,11 @@ mod deferred;
 mod entry;
 mod frames;
 mod freeing;
+mod in_flight;
 mod invalidate;
 mod iommu;
 mod ledger;
-mod old_walks;
+mod old_root_walks;
 mod oracle;
 mod psc;
 mod quarantine;
@@ -47,7 +48,6 @@ mod riscv64;
 mod software_walk;
 mod tables;
 mod tlb;
-mod under_way;
 mod unpublished;
 mod violation;
 mod walk;
@@ -217,7 +217,7 @@ pub struct Hw {
     epochs: broadcast::Epochs,
     outstanding: VecDeque<broadcast::Outstanding>,
     /// Entries filled from withdrawn tables while broadcasts were outstanding.
-    under_way: Vec<under_way::Withdrawn>,
+    in_flight: Vec<in_flight::Withdrawn>,
     /// Operations in progress on a machine that is not x86.
     later: Option<Box<deferred::Later>>,
     /// CPUs that use a tag, for broadcasts to find holders.
@@ -279,7 +279,7 @@ impl Hw {
             cpus: Vec::new(),
             epochs: broadcast::Epochs::default(),
             outstanding: VecDeque::new(),
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             later: (config.isa != Isa::X86_64).then(|| deferred::Later::new(cpus)),
             tag_users: HashMap::new(),
             software: software_walk::SoftwareWalks::default(),

@@ -102,9 +102,9 @@ impl Psc {
     pub(super) fn put(&mut self, cpu: usize, level: u32, va: u64, link: Link) -> Option<Link> {
         let (set, key) = self.set(cpu, level, va, link.tag);
         let ways = &self.keys[set..set + WAYS];
-        let room = ways.iter().position(|&k| k == key || k == 0).unwrap_or(WAYS - 1);
-        let old = self.link(set + room);
-        for way in (set..set + room).rev() {
+        let way_index = ways.iter().position(|&k| k == key || k == 0).unwrap_or(WAYS - 1);
+        let old = self.link(set + way_index);
+        for way in (set..set + way_index).rev() {
             self.keys[way + 1] = self.keys[way];
             self.links[way + 1] = self.links[way];
         }

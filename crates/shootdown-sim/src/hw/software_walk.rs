@@ -39,7 +39,7 @@ struct Walk {
 #[derive(Debug, Clone, Default)]
 pub(super) struct SoftwareWalks {
     walks: Vec<Walk>,
-    under_way: u32,
+    active: u32,
     checked: u64,
     /// Which CPU freed a page-table page last, and when; kept from the first walk on.
     freed: HashMap<u32, (usize, u64)>,
@@ -55,7 +55,7 @@ impl Hw {
         walk.depth += 1;
         if walk.depth == 1 {
             walk.began = now;
-            self.software.under_way += 1;
+            self.software.active += 1;
         }
     }
 
@@ -65,7 +65,7 @@ impl Hw {
         walk.depth -= 1;
         if walk.depth == 0 {
             walk.held.clear();
-            self.software.under_way -= 1;
+            self.software.active -= 1;
         }
     }
 
@@ -118,7 +118,7 @@ impl Hw {
     pub fn software_holds(&self, frame: u32) -> bool {
         let life = self.frames.get(frame).life;
         let held = |held: &Held| held.link == TableLink { frame, life };
-        self.software.under_way > 0 && self.software.walks.iter().any(|walk| walk.held.iter().any(held))
+        self.software.active > 0 && self.software.walks.iter().any(|walk| walk.held.iter().any(held))
     }
 
     fn hold(&mut self, cpu: usize, link: TableLink, at: u64) {
@@ -134,7 +134,7 @@ impl Hw {
             return;
         }
         self.software.freed.insert(frame, (cpu, now));
-        if self.software.under_way == 0 {
+        if self.software.active == 0 {
             return;
         }
         let link = TableLink {

@@ -85,7 +85,7 @@ impl Hw {
             Some(later) if walks => std::mem::take(&mut later.unpublished),
             _ => return Vec::new(),
         };
-        let mut spared = Vec::new();
+        let mut excluded = Vec::new();
         for one in &list {
             let seen = one.seen_there && one.issued.cpu as usize == cpu;
             if !seen
@@ -93,18 +93,18 @@ impl Hw {
                 && self.random() & 1 == 1
             {
                 self.tlb.set_fill(at, u64::MAX);
-                spared.push(at);
+                excluded.push(at);
             }
         }
         if let Some(later) = &mut self.later {
             later.unpublished = list;
         }
-        spared
+        excluded
     }
 
     /// Spared entries count as filled after the invalidation.
-    pub(super) fn fill_again(&mut self, spared: Vec<At>) {
-        for at in spared {
+    pub(super) fn fill_again(&mut self, excluded: Vec<At>) {
+        for at in excluded {
             let fill = self.tick();
             self.tlb.set_fill(at, fill);
         }

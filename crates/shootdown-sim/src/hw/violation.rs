@@ -60,7 +60,14 @@ impl fmt::Display for Violation {
 
 impl Hw {
     /// Counts a violation, and keeps it while there is room.
-    pub(super) fn report(&mut self, rule: Rule, cpu: usize, va: u64, now: u64, tell: impl FnOnce(&Hw) -> Vec<String>) {
+    pub(super) fn report(
+        &mut self,
+        rule: Rule,
+        cpu: usize,
+        va: u64,
+        now: u64,
+        details: impl FnOnce(&Hw) -> Vec<String>,
+    ) {
         self.violation_count += 1;
         self.first_violation_after.get_or_insert(self.accesses);
         if self.violations.len() >= self.config.stories {
@@ -70,7 +77,7 @@ impl Hw {
         let mut lines = vec![format!(
             "{rule} broken: CPU {cpu}, address {va:#x}, space {space}, at cycle {now}"
         )];
-        lines.extend(tell(self).into_iter().map(|l| format!("  {l}")));
+        lines.extend(details(self).into_iter().map(|l| format!("  {l}")));
         let story = lines.join("\n");
         self.violations.push(Violation {
             rule,

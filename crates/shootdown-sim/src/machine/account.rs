@@ -35,7 +35,7 @@ pub struct Statistics {
 
 impl Core {
     /// Reference time of snapshots: the running CPU's, or the host's.
-    fn moment(&self) -> u64 {
+    fn reference_time(&self) -> u64 {
         if self.on_cpu() {
             self.cpu().clock.get()
         } else {
@@ -44,7 +44,7 @@ impl Core {
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
-        let now = self.moment();
+        let now = self.reference_time();
         let mut statistics = Statistics {
             at: now / TICKS_PER_CYCLE,
             ..Statistics::default()
@@ -87,7 +87,7 @@ impl Core {
 
     /// Resets all counts and times at this moment.
     pub(crate) fn reset_statistics(&self) {
-        let now = self.moment();
+        let now = self.reference_time();
         for cpu in &self.cpus {
             cpu.events_base.set(cpu.events.get());
             cpu.ipis_sent.set(0);

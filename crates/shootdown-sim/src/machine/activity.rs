@@ -21,7 +21,7 @@ pub enum What {
     /// Has sent them; they arrive later.
     SendsEnd,
     /// Posts a request at that CPU.
-    Asks(usize),
+    Posts(usize),
     /// Begins its bookkeeping for its targets.
     Prepares,
     /// Has done its bookkeeping for its targets; from here on it waits for them.
@@ -169,7 +169,7 @@ fn keep_request(address: usize) {
         let (base, each, cpus) = record.state;
         let target = address.wrapping_sub(base).checked_div(each).unwrap_or(usize::MAX);
         if target < cpus && target != cpu && record.flushes(cpu) {
-            record.add(cpu, now, What::Asks(target));
+            record.add(cpu, now, What::Posts(target));
         }
     });
 }

@@ -68,32 +68,32 @@ impl State {
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     /// Arrival and send time of each. Latest first.
-    moments: RefCell<Vec<(u64, u64)>>,
+    arrivals: RefCell<Vec<(u64, u64)>>,
 }
 
 impl Arrivals {
     /// Adds one that was sent at `sent`, or [`NEVER`] if it has no sender; returns the earliest arrival.
     pub(crate) fn add(&self, at: u64, sent: u64) -> u64 {
-        let mut moments = self.moments.borrow_mut();
-        let place = moments.partition_point(|&(moment, _)| moment > at);
-        moments.insert(place, (at, sent));
-        moments.last().map_or(NEVER, |&(moment, _)| moment)
+        let mut arrivals = self.arrivals.borrow_mut();
+        let place = arrivals.partition_point(|&(arrival, _)| arrival > at);
+        arrivals.insert(place, (at, sent));
+        arrivals.last().map_or(NEVER, |&(arrival, _)| arrival)
     }
 
     /// Takes all up to `now`. Returns the send time of the first of them and the earliest remaining arrival.
     pub(crate) fn take(&self, now: u64) -> (u64, u64) {
-        let mut moments = self.moments.borrow_mut();
-        let keep = moments.partition_point(|&(moment, _)| moment > now);
-        let sent = moments[keep..].iter().map(|&(_, sent)| sent).min().unwrap_or(NEVER);
-        moments.truncate(keep);
-        (sent, moments.last().map_or(NEVER, |&(moment, _)| moment))
+        let mut arrivals = self.arrivals.borrow_mut();
+        let keep = arrivals.partition_point(|&(arrival, _)| arrival > now);
+        let sent = arrivals[keep..].iter().map(|&(_, sent)| sent).min().unwrap_or(NEVER);
+        arrivals.truncate(keep);
+        (sent, arrivals.last().map_or(NEVER, |&(arrival, _)| arrival))
     }
 
     /// The earliest after `now`.
     pub(crate) fn after(&self, now: u64) -> u64 {
-        let moments = self.moments.borrow();
-        let keep = moments.partition_point(|&(moment, _)| moment > now);
-        keep.checked_sub(1).map_or(NEVER, |index| moments[index].0)
+        let arrivals = self.arrivals.borrow();
+        let keep = arrivals.partition_point(|&(arrival, _)| arrival > now);
+        keep.checked_sub(1).map_or(NEVER, |index| arrivals[index].0)
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct Cpu {
     /// When the youngest buffered store drains.
     pub last_drain: Cell<u64>,
     /// Prefetched lines and their arrival times, ticks.
-    pub under_way: RefCell<Vec<(u32, u64)>>,
+    pub in_flight: RefCell<Vec<(u32, u64)>>,
     /// The line gained last, and the time in ticks until which requests of other CPUs wait.
     pub held: Cell<(u32, u64)>,
     /// The last missing load, for loads that overlap with it.
@@ -217,7 +217,7 @@ impl Cpu {
             deadline_seen: Cell::new(false),
             buffer: RefCell::default(),
             last_drain: Cell::new(0),
-            under_way: RefCell::default(),
+            in_flight: RefCell::default(),
             held: Cell::new((0, 0)),
             miss: Cell::new(Miss::NONE),
             recorded: RefCell::default(),

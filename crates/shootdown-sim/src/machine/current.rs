@@ -254,7 +254,7 @@ pub fn rng<T>(with: impl FnOnce(&mut rand_xoshiro::Xoshiro256PlusPlus) -> T) -> 
 #[inline]
 pub fn stop_requested() -> bool {
     let core = core();
-    core.asks_to_stop();
+    core.count_stop_check();
     now_ticks() >= core.deadline.get()
 }
 

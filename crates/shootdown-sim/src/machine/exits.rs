@@ -30,7 +30,7 @@ impl Core {
             return self.refresh();
         }
         if matches!(target.state.get(), State::Charging | State::Waiting) && !target.outside.get() {
-            self.hasten(target, at.max(target.clock.get()));
+            self.wake_no_later(target, at.max(target.clock.get()));
         }
     }
 

@@ -55,7 +55,7 @@ impl Core {
             State::Running | State::Absent | State::Finished => false,
         };
         if interruptible {
-            self.hasten(target, at.max(target.clock.get()));
+            self.wake_no_later(target, at.max(target.clock.get()));
         }
     }
 

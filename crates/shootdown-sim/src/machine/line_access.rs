@@ -158,7 +158,7 @@ impl Core {
         for &waiter in waiters.get(&id).into_iter().flatten() {
             let waiter = &self.cpus[usize::from(waiter)];
             if waiter.name != writer.name && waiter.state.get() == State::Waiting {
-                self.hasten(waiter, at.max(waiter.clock.get()));
+                self.wake_no_later(waiter, at.max(waiter.clock.get()));
             }
         }
     }

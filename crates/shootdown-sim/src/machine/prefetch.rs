@@ -59,19 +59,19 @@ impl Core {
     /// `id` begins to move to `cpu`. The transfer takes `cost` ticks from the time that a buffer is free and the
     /// present holder releases the line.
     fn fetch(&self, cpu: &Cpu, id: u32, cost: u64) -> u64 {
-        let mut under_way = cpu.under_way.borrow_mut();
-        under_way.retain(|&(_, arrives)| arrives > cpu.clock.get());
-        if under_way.len() >= self.costs.prefetches {
+        let mut in_flight = cpu.in_flight.borrow_mut();
+        in_flight.retain(|&(_, arrives)| arrives > cpu.clock.get());
+        if in_flight.len() >= self.costs.prefetches {
             // No buffer is free before the first line has arrived.
-            let first = (0..under_way.len()).min_by_key(|&index| under_way[index].1);
-            let (_, arrives) = under_way.swap_remove(first.unwrap_or(0));
+            let first = (0..in_flight.len()).min_by_key(|&index| in_flight[index].1);
+            let (_, arrives) = in_flight.swap_remove(first.unwrap_or(0));
             let since = cpu.clock.get();
             cpu.clock.set(arrives);
             waited_for_line(since);
         }
         let begins = cpu.clock.get().max(self.lines.get(id).busy.get());
         let arrives = begins + cpu.scaled(cost);
-        under_way.push((id, arrives));
+        in_flight.push((id, arrives));
         cpu.set_slow(SLOW_PREFETCHED, true);
         arrives
     }
@@ -89,9 +89,9 @@ impl Core {
         let since = cpu.clock.get();
         cpu.clock.set(self.prefetched_until(cpu, id));
         waited_for_line(since);
-        let mut under_way = cpu.under_way.borrow_mut();
-        under_way.retain(|&(_, arrives)| arrives > cpu.clock.get());
-        cpu.set_slow(SLOW_PREFETCHED, !under_way.is_empty());
+        let mut in_flight = cpu.in_flight.borrow_mut();
+        in_flight.retain(|&(_, arrives)| arrives > cpu.clock.get());
+        cpu.set_slow(SLOW_PREFETCHED, !in_flight.is_empty());
     }
 
     /// Time at which `id` is available: at once, or at its arrival if it was prefetched.
@@ -101,8 +101,8 @@ impl Core {
         if cpu.slow.get() & SLOW_PREFETCHED == 0 {
             return now;
         }
-        let under_way = cpu.under_way.borrow();
-        let of_line = under_way.iter().find(|(line, _)| *line == id);
+        let in_flight = cpu.in_flight.borrow();
+        let of_line = in_flight.iter().find(|(line, _)| *line == id);
         of_line.map_or(now, |&(_, arrives)| arrives.max(now))
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Core {
     /// Number of charged operations at which the scheduler next checks its limits.
     pub report_at: Cell<u64>,
     /// CPU that last called `stop_requested` (by name), the time, and the number of calls at that time.
-    pub asked: Cell<(u16, u64, u32)>,
+    pub last_stop_check: Cell<(u16, u64, u32)>,
     /// A CPU that does not spend time.
     pub stuck: Cell<bool>,
     /// CPU on which the task that just gave up its turn continues; its own when another task takes its place.
@@ -151,7 +151,7 @@ impl Core {
             max_events: config.max_events,
             progress_events: config.progress_events.max(1),
             report_at: Cell::new(0),
-            asked: Cell::new((0, 0, 0)),
+            last_stop_check: Cell::new((0, 0, 0)),
             stuck: Cell::new(false),
             moving: Cell::new(None),
             tasks: Tasks::default(),

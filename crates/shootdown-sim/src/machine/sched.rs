@@ -40,7 +40,7 @@ impl Core {
 
     /// Makes a suspended CPU run at `at` if that is earlier than its wake-up.
     #[inline]
-    pub(crate) fn hasten(&self, cpu: &Cpu, at: u64) {
+    pub(crate) fn wake_no_later(&self, cpu: &Cpu, at: u64) {
         if at < cpu.key.get() {
             cpu.key.set(at);
             self.tree.set(cpu.id(), at);
@@ -198,11 +198,11 @@ impl Core {
     /// Records that the running CPU has called `stop_requested`. A CPU that called it [`ROUNDS`] times without spending
     /// time would never give up its turn: the run ends here, with a report.
     #[inline]
-    pub(crate) fn asks_to_stop(&self) {
+    pub(crate) fn count_stop_check(&self) {
         let cpu = self.cpu();
-        let (name, clock, rounds) = self.asked.get();
+        let (name, clock, rounds) = self.last_stop_check.get();
         let same = name == cpu.name && clock == cpu.clock.get();
-        self.asked
+        self.last_stop_check
             .set((cpu.name, cpu.clock.get(), if same { rounds + 1 } else { 0 }));
         if same && rounds >= ROUNDS && self.on_cpu() {
             self.stuck.set(true);

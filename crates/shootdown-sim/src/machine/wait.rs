@@ -131,7 +131,7 @@ impl Core {
         let target = &self.cpus[target];
         target.wake_at.set(target.wakes.add(at + ticks, at));
         if target.state.get() == State::Sleeping {
-            self.hasten(target, (at + ticks).max(target.clock.get()));
+            self.wake_no_later(target, (at + ticks).max(target.clock.get()));
         }
     }
 }

@@ -66,7 +66,7 @@ pub struct Answers {
     /// The CPU had caught up already.
     pub current: u64,
     /// The space was loaded in lazy TLB mode, and was unloaded.
-    pub let_go: u64,
+    pub unloaded: u64,
     /// The CPU had left the space.
     pub elsewhere: u64,
 }
@@ -76,7 +76,7 @@ impl Answers {
         match answer {
             Answer::Flushed => self.flushed += 1,
             Answer::Current => self.current += 1,
-            Answer::Unloaded => self.let_go += 1,
+            Answer::Unloaded => self.unloaded += 1,
             Answer::Elsewhere => self.elsewhere += 1,
         }
     }

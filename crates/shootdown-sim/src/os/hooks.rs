@@ -38,7 +38,7 @@ pub struct SimKernel {
     /// Of these, those that each CPU has received, or sent itself.
     taken_in: RefCell<Vec<u64>>,
     /// Microcode time on each CPU, cycles, that the CPU has not been stalled for yet.
-    pub(super) owed: Rc<RefCell<Vec<u64>>>,
+    pub(super) pending_cycles: Rc<RefCell<Vec<u64>>>,
     preemption: Rc<Preemption>,
     /// Callback at the end of a section in which migration was forbidden.
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
@@ -80,7 +80,7 @@ impl SimKernel {
             broadcast_done: RefCell::new(vec![0; cpus]),
             broadcasts: Cell::new(0),
             taken_in: RefCell::new(vec![0; cpus]),
-            owed: Rc::new(RefCell::new(vec![0; cpus])),
+            pending_cycles: Rc::new(RefCell::new(vec![0; cpus])),
             preemption,
             on_unpin: RefCell::default(),
             on_load_root: RefCell::default(),
@@ -171,15 +171,15 @@ impl SimKernel {
     /// accumulates, so that a long stretch of computing is stalled at its end.
     pub(super) fn take_in_broadcasts(&self) {
         if self.costs.broadcast_received > 0 || self.costs.remote.is_some() {
-            let owed = self.owed.borrow()[machine::cpu()];
-            machine::charge(owed + self.forget_broadcasts() * self.costs.broadcast_received);
+            let pending_cycles = self.pending_cycles.borrow()[machine::cpu()];
+            machine::charge(pending_cycles + self.forget_broadcasts() * self.costs.broadcast_received);
         }
     }
 
     /// A sleeping CPU is not stalled. Returns the number of broadcasts that it had not received.
     pub(super) fn forget_broadcasts(&self) -> u64 {
         let (cpu, all) = (machine::cpu(), self.broadcasts.get());
-        self.owed.borrow_mut()[cpu] = 0;
+        self.pending_cycles.borrow_mut()[cpu] = 0;
         all - std::mem::replace(&mut self.taken_in.borrow_mut()[cpu], all)
     }
 

@@ -64,10 +64,10 @@ impl<const W: usize> System<W> {
         machine::synchronise();
         // Full barrier. Pairs with the one before `request_flush`: either the request is seen here, or the guest sees
         // the CPU running.
-        let asked = word.is_some_and(|word| word.swap_full(0) & FLUSH != 0);
+        let flush_requested = word.is_some_and(|word| word.swap_full(0) & FLUSH != 0);
         machine::synchronise();
         let mut hw = self.hw.borrow_mut();
-        if asked {
+        if flush_requested {
             let flushed = hw.local(cpu, Local::All, machine::now());
             flushed.unwrap_or_else(|fault| panic!("a flush of everything has no operand: {fault:?}"));
         }

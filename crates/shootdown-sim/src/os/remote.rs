@@ -38,7 +38,7 @@ struct Remote<const W: usize> {
     off: &'static [Off],
     cpus: RefCell<Vec<Microcode>>,
     /// Stall time of each CPU, cycles.
-    owed: Rc<RefCell<Vec<u64>>>,
+    pending_cycles: Rc<RefCell<Vec<u64>>>,
 }
 
 impl<const W: usize> Remote<W> {
@@ -73,7 +73,7 @@ impl<const W: usize> Remote<W> {
             let (remote, at) = (self.clone(), done);
             machine::at(at, move || remote.carries_out(cpu, stopped, entry, payload, at));
         }
-        self.owed.borrow_mut()[cpu] += done - at;
+        self.pending_cycles.borrow_mut()[cpu] += done - at;
     }
 
     fn cost(&self, payload: Option<Payload>) -> u64 {
@@ -133,7 +133,7 @@ impl SimKernel {
             costs,
             off,
             cpus: RefCell::new(vec![Microcode::default(); cpus]),
-            owed: self.owed.clone(),
+            pending_cycles: self.pending_cycles.clone(),
         };
         // The kernel has no fixed width of CPU sets.
         assert!(self.remote.set(Box::new(Rc::new(remote))).is_ok(), "once");

@@ -23,7 +23,7 @@ const TOUCH_NS: f64 = 50_000.0;
 const SHORT_NS: f64 = 2_000.0;
 
 /// A stretch of this many times [`SHORT_NS`] has time for one page fault more than the recorded program had.
-const LEISURE: f64 = 4.0;
+const SPARE_STRETCHES: f64 = 4.0;
 
 /// Share of the rest that is computed at once: with a busy sibling that takes up to 1.5 times as long, which must not
 /// overshoot.
@@ -117,7 +117,7 @@ impl<const W: usize> Cpu<W> {
             Runs::Kernel => self.rest(until, Category::Kernel),
             Runs::User(live) => {
                 let (slice, short) = (TOUCH_NS * self.shared.ghz, SHORT_NS * self.shared.ghz);
-                if until.saturating_sub(machine::now()) as f64 > LEISURE * short {
+                if until.saturating_sub(machine::now()) as f64 > SPARE_STRETCHES * short {
                     self.touch(live);
                 }
                 let (mut taken, mut until) = (self.shared.system.taken_by_host(), until);

@@ -64,7 +64,7 @@ pub struct Shootdown {
     pub sent: Vec<(f64, Vec<usize>)>,
     /// CPUs at which it posted requests, in order, and when. A CPU that already had a pending interrupt is not sent
     /// one.
-    pub asked: Vec<(f64, usize)>,
+    pub posted: Vec<(f64, usize)>,
     /// Broadcasts that it issued.
     pub broadcasts: usize,
 }
@@ -91,12 +91,12 @@ pub fn shootdowns(events: &[TimelineEvent]) -> Vec<Shootdown> {
                 begin: event.ns,
                 end: event.ns,
                 sent: Vec::new(),
-                asked: Vec::new(),
+                posted: Vec::new(),
                 broadcasts: 0,
             }),
             (What::Sends(targets), Some(flush)) => flush.sent.push((event.ns, targets.clone())),
-            (What::Asks(target), Some(flush)) if !flush.asked.iter().any(|(_, asked)| asked == target) => {
-                flush.asked.push((event.ns, *target));
+            (What::Posts(target), Some(flush)) if !flush.posted.iter().any(|(_, posted)| posted == target) => {
+                flush.posted.push((event.ns, *target));
             }
             (What::Broadcasts, Some(flush)) => flush.broadcasts += 1,
             (What::FlushEnds, Some(_)) => {

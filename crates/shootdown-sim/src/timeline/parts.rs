@@ -100,7 +100,7 @@ impl State {
             }
             What::Prepares => self.prepares = true,
             What::Prepared => (self.prepares, self.base) = (false, Part::Wait),
-            What::Asks(_) if self.base != Part::Wait => self.base = Part::Post,
+            What::Posts(_) if self.base != Part::Wait => self.base = Part::Post,
             What::Broadcasts => self.base = Part::Broadcast,
             _ => {}
         }

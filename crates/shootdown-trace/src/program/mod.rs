@@ -174,7 +174,7 @@ impl Program {
                 self.runs(cpu, to, true, &mut emit);
             }
             Item::Inferred { to } => self.runs(cpu, to, false, &mut emit),
-            Item::Flush { pages, reason } => self.asks(&kept, pages, reason, &mut emit),
+            Item::Flush { pages, reason } => self.requests_flush(&kept, pages, reason, &mut emit),
             Item::Call {
                 call,
                 address,
@@ -288,7 +288,7 @@ impl Program {
     }
 
     /// A flush whose reason says that it was requested.
-    fn asks(&mut self, at: &Kept, pages: i64, reason: Reason, emit: &mut impl FnMut(u32, Action)) {
+    fn requests_flush(&mut self, at: &Kept, pages: i64, reason: Reason, emit: &mut impl FnMut(u32, Action)) {
         let Kept { time_ns, cpu, task, .. } = *at;
         let is_own_part = self.cpu(cpu).caller.is_own_part(task, pages, reason);
         if is_own_part {

@@ -28,7 +28,7 @@ impl Caller {
             self.sent = Some((task, pages));
             return false;
         }
-        sent.is_some_and(|(who, asked)| who == task && (pages == asked || pages <= 0))
+        sent.is_some_and(|(sender, requested)| sender == task && (pages == requested || pages <= 0))
     }
 
     /// Whether the request of that many pages frees page-table pages, and its address if the recording has it.
@@ -38,7 +38,7 @@ impl Caller {
     /// pages. If calls are recorded (`calls`), dropping or unmapping a range frees tables if it spans the whole range
     /// of one.
     pub fn frees_tables(&mut self, task: u32, pages: i64, calls: bool) -> (bool, Option<u64>) {
-        let call = self.call.filter(|(who, ..)| calls && *who == task);
+        let call = self.call.filter(|(sender, ..)| calls && *sender == task);
         let Some((_, call, address, length)) = call else {
             return (pages < 0, None);
         };

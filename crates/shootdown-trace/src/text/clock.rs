@@ -25,14 +25,14 @@ pub(super) struct Clock {
     /// What is added to the times of the text.
     shift_ns: u64,
     /// The time of the previous line, if that was far back.
-    behind_ns: Option<u64>,
+    earlier_ns: Option<u64>,
 }
 
 impl Clock {
     /// The time of the next line's event, given its printed time.
     pub(super) fn order(&mut self, time_ns: u64) -> When {
         let at = time_ns.saturating_add(self.shift_ns);
-        let behind = self.behind_ns.take();
+        let earlier = self.earlier_ns.take();
         if at >= self.latest_ns {
             self.latest_ns = at;
             return When::At(at);
@@ -41,14 +41,14 @@ impl Clock {
             return When::OutOfOrder;
         }
         // One line may be garbled; two consecutive ones are a clock.
-        match behind.filter(|&behind| behind <= time_ns) {
-            Some(behind) => {
-                self.shift_ns = self.latest_ns - behind;
+        match earlier.filter(|&earlier| earlier <= time_ns) {
+            Some(earlier) => {
+                self.shift_ns = self.latest_ns - earlier;
                 self.latest_ns = time_ns.saturating_add(self.shift_ns);
                 When::Restarted(self.latest_ns)
             }
             None => {
-                self.behind_ns = Some(time_ns);
+                self.earlier_ns = Some(time_ns);
                 When::OutOfOrder
             }
         }

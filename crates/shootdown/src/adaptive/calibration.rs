@@ -44,12 +44,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.all_targets(pin.cpu)
         };
         let first = all.iter().next();
-        let mut tells = false;
+        let mut is_fine = false;
         if let Some(first) = first {
             let mut one = CpuMask::EMPTY;
             one.insert(first);
             if let Some(ns) = self.shortest(|engine| engine.round_trip(one)) {
-                tells = true;
+                is_fine = true;
                 costs.interrupt_ns = ns;
                 costs.disturbed_ns = ns / 2;
                 let further = all.len() as u64 - 1;
@@ -66,7 +66,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 true
             })
         {
-            tells = true;
+            is_fine = true;
             costs.broadcast_ns = ns;
         }
         let local = |what| {
@@ -79,7 +79,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let (page, tag) = (local(UNUSED_PAGE), local(Local::Tag(Tag(0))));
         costs.page_ns = page.unwrap_or(costs.page_ns);
         costs.tag_ns = tag.unwrap_or(costs.tag_ns);
-        self.costs.record_clock(tells || page.is_some() || tag.is_some());
+        self.costs.record_clock(is_fine || page.is_some() || tag.is_some());
         // No hysteresis: there is no earlier threshold to hold on to.
         let cpus = self.cpus.len() as u64;
         let weighed = self.weighed(costs);

@@ -143,8 +143,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return None;
         }
         let (from, weighed) = (costs.broadcast_from, self.weighed(*costs));
-        let (wanted, targets) = weighed.threshold_and_border(from, self.cpus.len() as u64);
-        costs.broadcast_from = self.costs.confirm(wanted);
+        let (proposed, targets) = weighed.threshold_and_border(from, self.cpus.len() as u64);
+        costs.broadcast_from = self.costs.confirm(proposed);
         (costs.broadcast_from != from).then_some(Event::ThresholdMoved {
             from,
             to: costs.broadcast_from,

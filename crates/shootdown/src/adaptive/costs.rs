@@ -23,7 +23,7 @@ pub const EXPLORE_ONE_IN: u64 = 16;
 
 /// Square of the weight of the first target's share of an error, relative to each further target's share: with four
 /// further targets the first takes half of the error. A judgement, not fitted.
-const FIRST_WEIGHS: u64 = 16;
+const FIRST_TARGET_WEIGHT: u64 = 16;
 
 /// Timed requests in a row that must find the threshold wrong before it moves: twice the number of samples over which
 /// an estimate averages. Assumed; 4 to 32 are plausible. Under contention a single broadcast takes from half to three
@@ -143,7 +143,7 @@ impl Interrupts {
         let further = targets.saturating_sub(1);
         let expected = self.first.saturating_add(self.more.saturating_mul(further));
         let corrected = ewma(expected, took.saturating_mul(Self::NS));
-        let whole = FIRST_WEIGHS.saturating_add(further.saturating_mul(further));
+        let whole = FIRST_TARGET_WEIGHT.saturating_add(further.saturating_mul(further));
         let by = |old: u64, weight: u64| {
             let error = corrected.abs_diff(expected);
             // `error * weight / whole` without its overflow, in 64 bits: kernels have no 128-bit division.
@@ -154,7 +154,7 @@ impl Interrupts {
             }
         };
         Interrupts {
-            first: by(self.first, FIRST_WEIGHS).max(Self::NS),
+            first: by(self.first, FIRST_TARGET_WEIGHT).max(Self::NS),
             more: by(self.more, further),
         }
     }
@@ -239,14 +239,14 @@ impl<F: Facade> CostWords<F> {
         self.broadcast_from.0.load(Ordering::Relaxed)
     }
 
-    /// The threshold after a timed request for which `wanted` is right. It moves after [`CONFIRM_STREAK`] requests in a
+    /// The threshold after a timed request for which `proposed` is right. It moves after [`CONFIRM_STREAK`] requests in a
     /// row that disagree with it.
-    pub(super) fn confirm(&self, wanted: u64) -> u64 {
+    pub(super) fn confirm(&self, proposed: u64) -> u64 {
         let (now, streak) = (self.broadcast_from(), &self.estimates.0.streak);
         let before = streak.load(Ordering::Relaxed);
         let (count, threshold) = match before + 1 {
-            _ if wanted == now => (0, now),
-            CONFIRM_STREAK.. => (0, wanted),
+            _ if proposed == now => (0, now),
+            CONFIRM_STREAK.. => (0, proposed),
             count => (count, now),
         };
         if count != before {

@@ -46,9 +46,9 @@ impl Share {
     /// One CPU.
     pub(super) const CPU: u64 = 1 << 8;
 
-    /// After another sample: `asked` of `others` CPUs were targets.
-    pub(super) fn after(self, asked: u64, others: u64) -> Share {
-        let sample = (asked * Self::WHOLE / others.max(1)).min(Self::WHOLE);
+    /// After another sample: `targets` of `others` CPUs were targets.
+    pub(super) fn after(self, targets: u64, others: u64) -> Share {
+        let sample = (targets * Self::WHOLE / others.max(1)).min(Self::WHOLE);
         let samples = (self.samples + 1).min(8);
         Share {
             part: ewma_step(self.part, sample, samples),
@@ -68,8 +68,8 @@ impl Share {
 
     /// How many CPUs are targets and how many are not, in 65,536ths.
     fn targets_and_rest(self) -> (u64, u64) {
-        let asked = self.others * self.part / Self::CPU;
-        (asked, self.others * Self::WHOLE / Self::CPU - asked)
+        let targets = self.others * self.part / Self::CPU;
+        (targets, self.others * Self::WHOLE / Self::CPU - targets)
     }
 
     pub(super) const fn pack(self) -> u64 {
@@ -157,18 +157,18 @@ impl Costs {
     /// Expected cost to the machine of a request of a space on per-CPU tags, ns, if `share` of its CPUs are targets.
     /// The others catch up by themselves, each when it is `behind` by that many requests. That costs two cache-line
     /// transfers, each taken as costly as one further target, and the invalidation of a tag.
-    pub(super) fn without_tag_ns(&self, share: Share, behind: CatchUpLag) -> u64 {
-        let (asked, not) = share.targets_and_rest();
-        let sending = match asked.checked_sub(Share::WHOLE) {
-            None => self.interrupt_ns.saturating_mul(asked),
+    pub(super) fn without_tag_ns(&self, share: Share, lag: CatchUpLag) -> u64 {
+        let (targets, not) = share.targets_and_rest();
+        let sending = match targets.checked_sub(Share::WHOLE) {
+            None => self.interrupt_ns.saturating_mul(targets),
             Some(further) => self
                 .interrupt_ns
                 .saturating_mul(Share::WHOLE)
                 .saturating_add(self.interrupt_more_ns.saturating_mul(further)),
         };
-        let disturbed = self.disturbed_ns.saturating_mul(asked);
+        let disturbed = self.disturbed_ns.saturating_mul(targets);
         let catch_up = self.interrupt_more_ns.saturating_add(self.tag_ns);
-        let catching_up = catch_up.saturating_mul(not) / behind.0.max(CatchUpLag::ONE.0) * CatchUpLag::ONE.0;
+        let catching_up = catch_up.saturating_mul(not) / lag.0.max(CatchUpLag::ONE.0) * CatchUpLag::ONE.0;
         sending.saturating_add(disturbed).saturating_add(catching_up) / Share::WHOLE
     }
 }
@@ -186,16 +186,16 @@ mod tests {
         fn cost_without_a_tag_is_interrupts_and_catch_up(
             truth in costs(),
             others in 1_u64..500,
-            asked in 0_u64..500,
+            targets in 0_u64..500,
         ) {
-            let without = |share, behind| truth.without_tag_ns(share, behind);
+            let without = |share, lag| truth.without_tag_ns(share, lag);
             let (none, whole) = (Share::UNKNOWN.after(0, others), Share::UNKNOWN.after(others, others));
             prop_assert_eq!(without(whole, CatchUpLag::ONE), truth.disturbance_ns(others));
             prop_assert_eq!(without(whole, CatchUpLag::MAX), truth.disturbance_ns(others));
             prop_assert_eq!(without(none, CatchUpLag::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
             prop_assert!(without(none, CatchUpLag::MAX) <= without(none, CatchUpLag::ONE) / 64 + 1);
-            let share = Share::UNKNOWN.after(asked, others);
-            let most = truth.disturbance_ns(asked.min(others)) + without(none, CatchUpLag::MAX) + 1;
+            let share = Share::UNKNOWN.after(targets, others);
+            let most = truth.disturbance_ns(targets.min(others)) + without(none, CatchUpLag::MAX) + 1;
             prop_assert!(without(share, CatchUpLag::MAX) <= most);
             prop_assert!(without(share, CatchUpLag::MAX) <= without(share, CatchUpLag::ONE));
         }
@@ -203,22 +203,22 @@ mod tests {
         /// Shares and lags converge to the samples, and stay in bounds.
         #[test]
         fn shares_and_lags_converge(
-            asked in 0_u64..70,
+            targets in 0_u64..70,
             others in 1_u64..70,
             missed in 1_u64..200,
             strays in proptest::collection::vec(0_u64..70, 0..20),
         ) {
-            let sample = asked.min(others) * Share::WHOLE / others;
-            let (mut share, mut behind) = (Share::UNKNOWN, CatchUpLag::MAX);
+            let sample = targets.min(others) * Share::WHOLE / others;
+            let (mut share, mut lag) = (Share::UNKNOWN, CatchUpLag::MAX);
             strays.into_iter().for_each(|stray| share = share.after(stray, others));
             for _ in 0..200 {
-                (share, behind) = (share.after(asked, others), behind.after(missed));
-                prop_assert!(share.part <= Share::WHOLE && (CatchUpLag::ONE.0..=CatchUpLag::MAX.0).contains(&behind.0));
+                (share, lag) = (share.after(targets, others), lag.after(missed));
+                prop_assert!(share.part <= Share::WHOLE && (CatchUpLag::ONE.0..=CatchUpLag::MAX.0).contains(&lag.0));
                 prop_assert_eq!(Share::unpack(share.pack()), share);
             }
             prop_assert!(share.part.abs_diff(sample) <= 8, "{share:?} for {sample}");
             prop_assert!(share.others.abs_diff(others * Share::CPU) <= 8, "{share:?} for {others}");
-            prop_assert!(behind.0.abs_diff(8 * missed.min(64)) <= 8, "{behind:?} for {missed}");
+            prop_assert!(lag.0.abs_diff(8 * missed.min(64)) <= 8, "{lag:?} for {missed}");
             (0..20_000).for_each(|_| share = share.decayed(2 * others));
             prop_assert_eq!(share.part, 0);
             prop_assert!(share.others.abs_diff(2 * others * Share::CPU) <= 8, "{share:?} for {others}, twice");
@@ -245,10 +245,10 @@ mod tests {
 
         /// The first samples have equal weight.
         #[test]
-        fn share_of_few_samples_is_their_mean(asked in proptest::collection::vec(0_u64..=64, 1..=8)) {
-            let share = asked.iter().fold(Share::UNKNOWN, |share, &asked| share.after(asked, 64));
+        fn share_of_few_samples_is_their_mean(targets in proptest::collection::vec(0_u64..=64, 1..=8)) {
+            let share = targets.iter().fold(Share::UNKNOWN, |share, &targets| share.after(targets, 64));
             prop_assert_eq!(share.others, 64 * Share::CPU);
-            let mean = asked.iter().sum::<u64>() * (Share::WHOLE / 64) / asked.len() as u64;
+            let mean = targets.iter().sum::<u64>() * (Share::WHOLE / 64) / targets.len() as u64;
             prop_assert!(share.part.abs_diff(mean) <= 8, "{share:?} for {mean}");
         }
     }

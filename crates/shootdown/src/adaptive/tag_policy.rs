@@ -41,8 +41,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     pub(crate) fn record_lag(&self, cpu: &PerCpu<K::Facade>, slot: &Slot<K::Facade>, seen: u64) {
         let missed = slot.generation.load(Ordering::Relaxed).wrapping_sub(seen);
         if missed != 0 {
-            let behind = CatchUpLag(cpu.own.lag.load(Ordering::Relaxed)).after(missed);
-            cpu.own.lag.store(behind.0, Ordering::Relaxed);
+            let lag = CatchUpLag(cpu.own.lag.load(Ordering::Relaxed)).after(missed);
+            cpu.own.lag.store(lag.0, Ordering::Relaxed);
         }
     }
 
@@ -104,7 +104,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId) -> (u64, u64) {
         let costs = self.weighed(self.costs.load());
         let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
-        let behind = CatchUpLag(self.cpus[me].own.lag.load(Ordering::Relaxed));
+        let lag = CatchUpLag(self.cpus[me].own.lag.load(Ordering::Relaxed));
         // A CPU that receives a targeted broadcast stalls for it, which the requester's clock does not see. Assumed to
         // be half as long as for an interrupt, since no handler is entered. No figure is public.
         let disturbed = if self.kernel.broadcast_is_targeted() {
@@ -113,7 +113,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             0
         };
         let with = costs.broadcast_ns.saturating_add(disturbed);
-        (costs.without_tag_ns(share, behind), with)
+        (costs.without_tag_ns(share, lag), with)
     }
 
     /// Called when `space` gives up its tag because requests cost less without. That estimate has decayed, so it is

@@ -248,17 +248,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
-        let worth_it = |state: State| state.id() == space.id && !state.is_lazy() && !state.is_on_system_tag();
+        let needs_flushes = |state: State| state.id() == space.id && !state.is_lazy() && !state.is_on_system_tag();
         // Checked with interrupts on first: usually there is nothing to do, and masking costs more than the loads.
-        let seldom_needed = || cpu.own.unused_kernel_sections.load(Ordering::Relaxed) >= UNUSED_SECTIONS;
-        if !self.others_in(space, me) || seldom_needed() || !worth_it(cpu.own_state()) {
+        let rarely_interrupted = || cpu.own.unused_kernel_sections.load(Ordering::Relaxed) >= UNUSED_SECTIONS;
+        if !self.others_in(space, me) || rarely_interrupted() || !needs_flushes(cpu.own_state()) {
             return false;
         }
         self.masked(|| {
             // The CPU number is read again; it cannot change from here on.
             let cpu = &self.cpus[self.kernel.cpu()];
             let state = cpu.own_state();
-            if !worth_it(state) {
+            if !needs_flushes(state) {
                 return false;
             }
             cpu.publish(state.in_kernel());

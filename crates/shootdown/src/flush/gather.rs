@@ -313,8 +313,8 @@ impl Ranges {
         let Some(one) = self.as_slice().iter().copied().reduce(|a, b| hull(&a, &b)) else {
             return self;
         };
-        let wanted: u64 = self.as_slice().iter().map(Range::strides).sum();
-        if one.is_walkable(ceiling) && one.strides() <= 2 * wanted {
+        let unmapped: u64 = self.as_slice().iter().map(Range::strides).sum();
+        if one.is_walkable(ceiling) && one.strides() <= 2 * unmapped {
             return Ranges {
                 kept: [one; RANGES],
                 len: 1,

@@ -298,11 +298,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             space.log.append(generation, &range);
         }
         // A post cannot name the space whose set a CPU is to leave, so only a caller that waits here can request that.
-        let tells = token.at_once || self.policy().requests != Requests::Log;
+        let may_trim = token.at_once || self.policy().requests != Requests::Log;
         let (mut targets, departing) = if alone {
             (CpuMask::EMPTY, false)
         } else {
-            self.targets_and_departed(space, range.tables(), me, tells)
+            self.targets_and_departed(space, range.tables(), me, may_trim)
         };
         // The descriptor may also tell a target to leave: it may have left the space before it answers.
         if departing || self.departs_on_request() && self.policy().requests == Requests::PerRequest {

@@ -89,12 +89,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.flush_on(own, space, generation, &flush.range);
         }
         self.refuse_in_handler();
-        let owing = own.own.sending.set();
-        let (ticket, fresh) = self.post_to(target, owing.nested);
+        let sending = own.own.sending.set();
+        let (ticket, fresh) = self.post_to(target, sending.nested);
         if fresh {
             self.interrupt_one(cpu);
         }
-        drop(owing);
+        drop(sending);
         self.report_one_and_flush(flush, own, fresh, serial);
         let _pin = (!self.policy().wait.is_preemptible()).then_some(pin);
         // Only for the report: a waiter that migrates is reported where it began.
@@ -121,19 +121,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.refuse_in_handler();
         let mut request = Request::to_one();
         request.fill(EncodedRequest::space(space.id, generation, &flush.range), 0, 0);
-        let owing = own.own.sending.set();
+        let sending = own.own.sending.set();
         let Some((slot, first)) = self.put(target, me, &request) else {
             return Err(pin);
         };
         // From here on this frame is not left before the target is done with it, not even if a hook panics (C5).
         let about = (space.id, generation);
         let complete = WaitOnDrop(|| self.wait_inlined(me, about, || Some(cpu), || request.is_complete()));
-        let fresh = first || owing.nested;
+        let fresh = first || sending.nested;
         self.take_back_if_off(target, slot, &request);
         if fresh {
             self.interrupt_one(cpu);
         }
-        drop(owing);
+        drop(sending);
         self.report_one_and_flush(flush, own, fresh, serial);
         if self.policy().wait.is_preemptible() {
             drop((pin, complete));

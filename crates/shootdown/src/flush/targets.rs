@@ -27,10 +27,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space: &Space<K::Facade, W>,
         keep_lazy: bool,
         me: CpuId,
-        tells: bool,
+        may_trim: bool,
     ) -> (CpuMask<W>, bool) {
         let (mut targets, departed) = self.targets_present(space, keep_lazy, me);
-        let asks = departed > 0 && (self.asks_departed(keep_lazy, space) || tells && self.should_trim(space, departed));
+        let asks =
+            departed > 0 && (self.asks_departed(keep_lazy, space) || may_trim && self.should_trim(space, departed));
         if asks {
             self.add_departed(space, keep_lazy, me, &mut targets);
         }

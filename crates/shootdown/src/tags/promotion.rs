@@ -237,7 +237,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     self.unload(cpu);
                 }
             });
-            let (mut asked, mut keeper) = (CpuMask::EMPTY, None);
+            let (mut targets, mut keeper) = (CpuMask::EMPTY, None);
             space.cpus.for_each_but(me, |cpu| {
                 let state = self.cpus[cpu].state();
                 let has = state.id() == space.id;
@@ -245,7 +245,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     keeper = keeper.or(Some(cpu));
                 }
                 if has || state.is_switching() {
-                    asked.insert(cpu);
+                    targets.insert(cpu);
                 }
             });
             if round == 1
@@ -260,7 +260,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 });
             }
             let mut token = self.token(space.id, generation);
-            self.interrupt(&mut token, asked, EncodedRequest::CATCH_UP, pin, &|_| {});
+            self.interrupt(&mut token, targets, EncodedRequest::CATCH_UP, pin, &|_| {});
             let _answered = token.wait();
             if keeper.is_none() {
                 return;

@@ -48,7 +48,7 @@ struct Turns {
 }
 
 struct Turn {
-    whose: usize,
+    owner: usize,
     /// Operations until the other's turn, and so on. When the list is empty each runs to its end.
     left: Vec<u32>,
     ended: [bool; 2],
@@ -57,8 +57,8 @@ struct Turn {
 impl Turn {
     /// Passes the turn to the other thread, unless that has ended.
     fn pass(&mut self) {
-        if !self.ended[1 - self.whose] {
-            self.whose = 1 - self.whose;
+        if !self.ended[1 - self.owner] {
+            self.owner = 1 - self.owner;
         }
     }
 }
@@ -66,7 +66,7 @@ impl Turn {
 impl Turns {
     fn operation(&self, me: usize) {
         let mut turn = self.state.lock().expect("no test fails while it holds this");
-        while turn.whose != me {
+        while turn.owner != me {
             turn = self.passed.wait(turn).expect("as above");
         }
         match turn.left.first().copied() {
@@ -84,11 +84,11 @@ impl Turns {
 
     fn end(&self, me: usize) {
         let mut turn = self.state.lock().expect("as in `operation`");
-        while turn.whose != me && !turn.ended[1 - me] {
+        while turn.owner != me && !turn.ended[1 - me] {
             turn = self.passed.wait(turn).expect("as above");
         }
         turn.ended[me] = true;
-        if turn.whose == me {
+        if turn.owner == me {
             turn.left.clear();
             turn.pass();
         }
@@ -101,7 +101,7 @@ impl Turns {
 pub(crate) fn together(turns: &[u32], one: impl FnOnce() + Send, other: impl FnOnce() + Send) -> bool {
     let turns = Arc::new(Turns {
         state: Mutex::new(Turn {
-            whose: 0,
+            owner: 0,
             left: turns.to_vec(),
             ended: [false; 2],
         }),

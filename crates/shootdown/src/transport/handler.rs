@@ -147,11 +147,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// checks again at its next poll.
     #[inline]
     pub(crate) fn serve_own(&self) -> bool {
-        let asked = self.has_pending_requests(&self.cpus[self.kernel.cpu()]);
-        if asked {
+        let pending = self.has_pending_requests(&self.cpus[self.kernel.cpu()]);
+        if pending {
             self.serve_pending_masked();
         }
-        asked
+        pending
     }
 
     /// Whether there is anything to serve on `cpu`. Relaxed: the next check finds a request that arrives now.

@@ -17,7 +17,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>, me: CpuId) {
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
-        let owing = self.cpus[me].own.sending.set();
+        let sending = self.cpus[me].own.sending.set();
         // A post is a full barrier, so without prefetching the lines would arrive one after the other.
         let mut ahead = targets.iter();
         let mut prefetch_next = || {
@@ -27,8 +27,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (0..AHEAD).take_while(|_| prefetch_next().is_some()).for_each(drop);
         for cpu in targets.iter() {
             prefetch_next();
-            let (ticket, owed) = self.post_to(&self.cpus[cpu], owing.nested);
-            if owed {
+            let (ticket, must_interrupt) = self.post_to(&self.cpus[cpu], sending.nested);
+            if must_interrupt {
                 fresh.insert(cpu);
                 sent += 1;
             }
@@ -40,7 +40,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             K::Facade::before_ipi();
             self.kernel.send_ipi(&fresh);
         }
-        drop(owing);
+        drop(sending);
         self.kernel.event(Event::Interrupted { sent, targets: count });
     }
 

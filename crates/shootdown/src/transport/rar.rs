@@ -220,10 +220,10 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
     pub fn wait(&self, me: CpuId, kernel: &impl RarSignal<W>) {
         let Some(entry) = self.entry(me) else { return };
         let user = &self.table.users[entry];
-        let mut asked = CpuMask::from_words(core::array::from_fn(|word| user.targets[word].load(Ordering::Relaxed)));
-        while !asked.is_empty() {
+        let mut targets = CpuMask::from_words(core::array::from_fn(|word| user.targets[word].load(Ordering::Relaxed)));
+        while !targets.is_empty() {
             let mut refused = CpuMask::EMPTY;
-            for target in asked.iter() {
+            for target in targets.iter() {
                 let cpu = &self.cpus[target];
                 let (mut action, mut looks) = (PENDING, 0);
                 F::wait_until(|| {
@@ -243,7 +243,7 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             if !refused.is_empty() {
                 self.post_entry(entry, kernel.everything(), &refused, kernel);
             }
-            asked = refused;
+            targets = refused;
         }
         self.cpus[me].entry.0.store(0, Ordering::Relaxed);
         // Release: the next user writes its words after every CPU has read ours. Pairs with the compare-exchange of

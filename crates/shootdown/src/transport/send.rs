@@ -16,7 +16,7 @@ struct Sending<'a, 'k, K: Kernel<W>, const W: usize> {
     request: &'a Request<K::Facade>,
     me: CpuId,
     /// Marks that this CPU may have interrupts to send, and whether it runs on top of a sender that has.
-    owing: LocalFlagSet<'a>,
+    sending: LocalFlagSet<'a>,
     /// CPUs whose queue was empty: this requester must interrupt them.
     fresh: CpuMask<W>,
     /// Number of interrupts sent.
@@ -94,7 +94,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             engine: self,
             request,
             me,
-            owing: self.cpus[me].own.sending.set(),
+            sending: self.cpus[me].own.sending.set(),
             fresh: CpuMask::EMPTY,
             sent: 0,
             queued,
@@ -159,7 +159,7 @@ impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
     /// The request is in slot `slot` of the queue of `cpu`, which was empty if `first`.
     #[inline]
     fn queued(&mut self, cpu: CpuId, target: &PerCpu<K::Facade>, (slot, first): (u32, bool)) {
-        if first || self.owing.nested {
+        if first || self.sending.nested {
             self.fresh.insert(cpu);
             self.sent += 1;
         }

@@ -156,7 +156,7 @@ pub struct Generations {
     /// Number of CPUs that withdraw a page each.
     pub requesters: usize,
     /// Programs that each other CPU may begin.
-    pub wanders: u8,
+    pub migrates: u8,
     /// Tag slots of a CPU, 1 or 2.
     pub slots: u8,
     /// Whether links to tables are withdrawn, and the tables freed.
@@ -177,7 +177,7 @@ pub struct Generations {
 const SMALL: Generations = Generations {
     cpus: 2,
     requesters: 1,
-    wanders: 3,
+    migrates: 3,
     slots: 2,
     tables: false,
     away: false,
@@ -192,7 +192,7 @@ const AWAY: Generations = Generations { away: true, ..SMALL };
 const TWO: Generations = Generations { requesters: 2, ..SMALL };
 const THREE: Generations = Generations {
     cpus: 3,
-    wanders: 2,
+    migrates: 2,
     ..TWO
 };
 

@@ -22,13 +22,13 @@ impl Generations {
 
     /// Rule 2: flushes what `requester` requests, unless flushed already, after the generation was read.
     fn flush_as_requested(&self, state: &mut State, cpu: usize, requester: usize) {
-        let (asked, pages) = (state.cpus[requester].generation, Self::pages(requester));
+        let (requested, pages) = (state.cpus[requester].generation, Self::pages(requester));
         let own = &mut state.cpus[cpu];
-        let gap_allowed = self.is(Mutant::PartialAcrossGap) && asked > own.seen;
-        let next = own.seen + 1 == asked || gap_allowed;
-        if next && (own.read == asked || self.not_newest || self.is(Mutant::PartialRecordsCurrent)) {
+        let gap_allowed = self.is(Mutant::PartialAcrossGap) && requested > own.seen;
+        let next = own.seen + 1 == requested || gap_allowed;
+        if next && (own.read == requested || self.not_newest || self.is(Mutant::PartialRecordsCurrent)) {
             own.tlb &= !pages;
-            own.seen = if self.not_newest { asked } else { own.read };
+            own.seen = if self.not_newest { requested } else { own.read };
         } else {
             Self::catch_up(own);
         }
@@ -124,7 +124,7 @@ impl Protocol for Generations {
             let requester = cpu < self.requesters;
             let away = requester && self.away;
             let own = &mut state.cpus[cpu];
-            own.left = if requester { 1 } else { self.wanders };
+            own.left = if requester { 1 } else { self.migrates };
             (own.root, own.state) = if away { (B, B) } else { (A, A) };
             // A requester that runs B has run A before, in a slot that A still owns.
             (own.seen, own.tlb) = if away && self.slots == 1 { (0, 0) } else { (1, 3) };

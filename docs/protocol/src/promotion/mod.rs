@@ -165,7 +165,7 @@ pub struct Promotion {
     /// Promotions and demotions that each CPU may begin.
     pub changes: [u8; CPUS],
     /// Switches and changes of lazy TLB mode that each CPU may begin.
-    pub wanders: [u8; CPUS],
+    pub migrates: [u8; CPUS],
     /// The initial mode.
     pub mode: u8,
     /// Whether a flush in demotion does not broadcast.
@@ -178,7 +178,7 @@ const PROMOTED: Promotion = Promotion {
     cpus: 2,
     flushes: [2, 0, 0],
     changes: [1, 0, 0],
-    wanders: [0, 3, 0],
+    migrates: [0, 3, 0],
     mode: PER_CPU,
     only_interrupts: false,
     mutant: None,
@@ -202,7 +202,7 @@ const OTHERWISE: Promotion = Promotion {
 const TOGETHER: Promotion = Promotion {
     flushes: [1, 1, 0],
     changes: [0; CPUS],
-    wanders: [0, 1, 0],
+    migrates: [0, 1, 0],
     mode: TRANSITION,
     ..PROMOTED
 };
@@ -216,7 +216,7 @@ const ROUND: Promotion = Promotion {
 const AGAIN: Promotion = Promotion {
     flushes: [3, 1, 0],
     changes: [2, 0, 0],
-    wanders: [0; CPUS],
+    migrates: [0; CPUS],
     mode: DEMOTING,
     ..PROMOTED
 };

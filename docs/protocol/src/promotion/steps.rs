@@ -190,7 +190,7 @@ impl Protocol for Promotion {
             "promoted, 2 CPUs wander",
             Promotion {
                 cpus: 3,
-                wanders: [0, 1, 1],
+                migrates: [0, 1, 1],
                 ..PROMOTED
             },
         ),
@@ -198,7 +198,7 @@ impl Protocol for Promotion {
             "demoted, 2 CPUs wander",
             Promotion {
                 cpus: 3,
-                wanders: [0, 1, 1],
+                migrates: [0, 1, 1],
                 ..DEMOTED
             },
         ),
@@ -219,7 +219,7 @@ impl Protocol for Promotion {
         let on_tag = matches!(self.mode, SYSTEM | DEMOTING);
         for cpu in 0..self.cpus {
             let own = &mut state.cpus[cpu];
-            (own.flushes, own.changes, own.left) = (self.flushes[cpu], self.changes[cpu], self.wanders[cpu]);
+            (own.flushes, own.changes, own.left) = (self.flushes[cpu], self.changes[cpu], self.migrates[cpu]);
             (own.root, own.state) = (A, A | if on_tag { ON_TAG } else { 0 });
             (own.seen, own.slot, own.on_tag) = (1, ALL_PAGES, on_tag);
             own.tag = if on_tag { ALL_PAGES } else { 0 };

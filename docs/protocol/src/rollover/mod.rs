@@ -131,7 +131,7 @@ pub struct RollOver {
     /// Number of CPUs. There is one tag more.
     pub cpus: usize,
     /// Programs that each CPU may begin, not counting the flush of CPU 0.
-    pub wanders: [u8; CPUS],
+    pub migrates: [u8; CPUS],
     /// Whether all CPUs begin in space 0, not each in its own.
     pub together: bool,
     /// Whether the link to a table is withdrawn, and the table freed.
@@ -146,7 +146,7 @@ pub struct RollOver {
 
 const TWO: RollOver = RollOver {
     cpus: 2,
-    wanders: [2, 2, 0],
+    migrates: [2, 2, 0],
     together: false,
     tables: false,
     local_first: false,
@@ -154,25 +154,25 @@ const TWO: RollOver = RollOver {
     mutant: None,
 };
 const MORE: RollOver = RollOver {
-    wanders: [4, 1, 0],
+    migrates: [4, 1, 0],
     ..TWO
 };
 /// One CPU rolls over twice while another stays in the space.
 const TWICE: RollOver = RollOver {
-    wanders: [5, 0, 0],
+    migrates: [5, 0, 0],
     together: true,
     ..TWO
 };
 const TABLES: RollOver = RollOver { tables: true, ..TWO };
 /// One CPU moves the space to another tag while the other leaves it.
 const RENEWED: RollOver = RollOver {
-    wanders: [3, 1, 0],
+    migrates: [3, 1, 0],
     together: true,
     ..TABLES
 };
 /// A CPU leaves the space and returns.
 const DEPARTS: RollOver = RollOver {
-    wanders: [0, 2, 0],
+    migrates: [0, 2, 0],
     together: true,
     ..ALONE
 };

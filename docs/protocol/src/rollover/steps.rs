@@ -128,7 +128,7 @@ impl Protocol for RollOver {
             let space = if self.together { 0 } else { cpu };
             (own.root, own.tag) = (space as u8 + 1, space as u8 + 1);
             own.tlb[space + 1] = 1 << space;
-            (own.left, own.flushes) = (self.wanders[cpu], u8::from(cpu == 0));
+            (own.left, own.flushes) = (self.migrates[cpu], u8::from(cpu == 0));
             state.memory.set(ACTIVE + cpu, ONE_EPOCH | own.tag);
             state.memory.set(MEMBER + cpu, u8::from(space == 0));
         }

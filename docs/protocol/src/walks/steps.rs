@@ -283,8 +283,8 @@ impl Protocol for Walks {
 
     fn is_over(&self, state: &State) -> bool {
         let own = &state.cpus[0];
-        let freed_or_waits_for_a_report = self.mode == Mode::GracePeriod || own.at.is_none() && own.frees == 0;
-        freed_or_waits_for_a_report && state.cpus[1..].iter().all(|own| own.at.is_none())
+        let freed_or_awaits_quiescence = self.mode == Mode::GracePeriod || own.at.is_none() && own.frees == 0;
+        freed_or_awaits_quiescence && state.cpus[1..].iter().all(|own| own.at.is_none())
     }
 
     fn broken(&self, state: &State) -> Option<Claim> {

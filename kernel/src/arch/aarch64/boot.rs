@@ -13,7 +13,7 @@ use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown_cpu::Controller;
 
-pub use crate::arch::device_tree::Told;
+pub use crate::arch::device_tree::BootInfo;
 
 /// Address of QEMU's device tree for an ELF kernel: the beginning of memory.
 const TREE: u64 = 0x4000_0000;
@@ -154,7 +154,7 @@ extern "C" fn first(tree: u64) -> ! {
     };
     psci::set_up(tree);
     leave_identity();
-    crate::first_cpu(&Told::read(tree, Controller.this_cpu()))
+    crate::first_cpu(&BootInfo::read(tree, Controller.this_cpu()))
 }
 
 extern "C" fn other(id: usize) -> ! {

@@ -35,8 +35,8 @@ fn read(register: u64) -> u32 {
 
 /// Finds the CPUs, the running one first. On that one, before the controller is used.
 /// Gives up when the device tree has no GICv3.
-pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
-    let Some([(distributor, _), (first, length), ..]) = told.tree.device(&["arm,gic-v3"]).as_deref().map(|all| {
+pub fn set_up(boot_info: &boot::BootInfo) -> Vec<ControllerId> {
+    let Some([(distributor, _), (first, length), ..]) = boot_info.tree.device(&["arm,gic-v3"]).as_deref().map(|all| {
         let [distributor, redistributors, ..] = all else {
             serial::give_up(format_args!(
                 "device tree: the GICv3 has no `reg` with distributor and redistributors; use another device tree"
@@ -51,7 +51,7 @@ pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
     write(distributor + CONTROL, BY_AFFINITY_GROUP_1);
     REDISTRIBUTORS[0].store(first, Ordering::Relaxed);
     REDISTRIBUTORS[1].store(first + length, Ordering::Relaxed);
-    told.tree.cpus(told.running)
+    boot_info.tree.cpus(boot_info.running)
 }
 
 /// The redistributor of this CPU, by its affinity.

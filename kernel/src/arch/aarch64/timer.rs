@@ -42,7 +42,7 @@ pub fn arm(ticks: u32) {
 }
 
 /// Whether a pause is expensive: YIELD ends a turn only if QEMU runs the CPUs in turn.
-pub fn is_pause_dear() -> bool {
+pub fn is_pause_costly() -> bool {
     false
 }
 

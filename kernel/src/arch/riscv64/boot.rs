@@ -13,7 +13,7 @@ use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shootdown_cpu::sbi;
 
-pub use crate::arch::device_tree::Told;
+pub use crate::arch::device_tree::BootInfo;
 
 /// Hart state management: "start" and "stop".
 const START: (u64, u64) = (0x0048_534D, 0);
@@ -104,7 +104,7 @@ extern "C" fn first(hart: u64, tree: u64) -> ! {
             "no device tree at {tree:#x}, where the firmware says it is (A1); start it with OpenSBI"
         ))
     };
-    crate::first_cpu(&Told::read(tree, hart))
+    crate::first_cpu(&BootInfo::read(tree, hart))
 }
 
 extern "C" fn other(_hart: u64, id: usize) -> ! {

@@ -8,9 +8,9 @@ use shootdown_arch::riscv64::{Fence, HartMask, RemoteFence, rfence};
 use shootdown_cpu::{Controller, ControllerId, sbi};
 
 /// Finds the harts, the running one first.
-pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
-    features::read(told.tree);
-    told.tree.cpus(told.running)
+pub fn set_up(boot_info: &boot::BootInfo) -> Vec<ControllerId> {
+    features::read(boot_info.tree);
+    boot_info.tree.cpus(boot_info.running)
 }
 
 /// Enables this hart's part: none is needed.
@@ -21,7 +21,7 @@ pub fn enable() {}
 pub fn send(cpus: impl IntoIterator<Item = usize>, interrupt: u8) {
     let harts = cpus.into_iter().map(|cpu| {
         // Release: the request comes before. Pairs with the acquire in `traps.rs`.
-        cpu::all()[cpu].local.asked.fetch_or(1 << interrupt, Ordering::Release);
+        cpu::all()[cpu].local.pending_ipis.fetch_or(1 << interrupt, Ordering::Release);
         controller_id(cpu)
     });
     Controller::Sbi.send(harts, interrupt);

@@ -12,7 +12,7 @@ pub struct Local {
     kernel_stack: Cell<u64>,
     user_stack: Cell<u64>,
     /// Reasons of its interrupt: a bit for each interrupt number. A hart has one software interrupt.
-    pub asked: AtomicU64,
+    pub pending_ipis: AtomicU64,
 }
 
 impl Local {
@@ -21,7 +21,7 @@ impl Local {
         Local {
             kernel_stack: Cell::new(0),
             user_stack: Cell::new(0),
-            asked: AtomicU64::new(0),
+            pending_ipis: AtomicU64::new(0),
         }
     }
 

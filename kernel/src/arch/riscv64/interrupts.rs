@@ -67,7 +67,7 @@ fn give_up_turn() {
     unsafe { asm!("csrsi sip, 2", "wfi", "csrci sip, 2", options(nostack)) };
     // Acquire: pairs with the release in `controller::send`. A request whose interrupt was just cleared has stored its
     // reason before; one that comes later interrupts by itself.
-    if cpu().local.asked.load(Ordering::Acquire) != 0 {
+    if cpu().local.pending_ipis.load(Ordering::Acquire) != 0 {
         // SAFETY: as above.
         unsafe { asm!("csrsi sip, 2", options(nostack)) };
     }

@@ -4,7 +4,7 @@ use super::features;
 use shootdown::{Local, Tag};
 
 /// Whether an entry that denied an access may stay cached after the fault, until it is invalidated.
-pub const DENIAL_STAYS: bool = true;
+pub const MAY_CACHE_DENIALS: bool = true;
 
 /// Carries out a local invalidation. Complete after `local_sync`.
 #[inline(always)]

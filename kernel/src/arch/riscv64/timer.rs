@@ -45,7 +45,7 @@ pub fn arm(ticks: u32) {
 }
 
 /// Whether a pause is expensive: not if harts run in parallel.
-pub fn is_pause_dear() -> bool {
+pub fn is_pause_costly() -> bool {
     false
 }
 

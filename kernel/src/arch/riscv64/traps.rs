@@ -317,15 +317,15 @@ extern "C" fn take(cause: u64) -> u64 {
                 Controller::Sbi.acknowledge();
             }
             // Acquire: pairs with the release in `controller::send`.
-            let asked = cpu.local.asked.swap(0, Ordering::AcqRel);
-            if asked & 1 << SHOOTDOWN != 0 {
+            let pending_ipis = cpu.local.pending_ipis.swap(0, Ordering::AcqRel);
+            if pending_ipis & 1 << SHOOTDOWN != 0 {
                 crate::engine().kernel().serve_refused();
                 trap::shootdown(|| ());
             }
             if late {
                 Controller::Sbi.acknowledge();
             }
-            u64::from(asked & 1 << JOB != 0)
+            u64::from(pending_ipis & 1 << JOB != 0)
         }
         TIMER => {
             let entered = time::Own::if_kept();

@@ -14,7 +14,7 @@ use crate::smp::wait_us;
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
 
-pub use super::loader::Told;
+pub use super::loader::BootInfo;
 
 /// Destination of the code for the other CPUs: a page below 1 MiB, whose number is the startup vector.
 const AP_PAGE: u64 = 0x8000;
@@ -226,15 +226,15 @@ pub fn root() -> u64 {
 /// The first CPU enters here, on the boot stack, with the lower half still mapped.
 extern "C" fn first(words: u32, by_multiboot: u32) -> ! {
     serial::set_up();
-    let told = if by_multiboot == 0 {
+    let boot_info = if by_multiboot == 0 {
         loader::pvh(words)
     } else {
         loader::multiboot(words)
     };
-    if let Some(screen) = told.screen {
+    if let Some(screen) = boot_info.screen {
         screen::set_up(screen);
     }
-    crate::first_cpu(&told)
+    crate::first_cpu(&boot_info)
 }
 
 /// The table that maps the kernel: the root's upper half.

@@ -41,11 +41,11 @@ fn write(register: u32, value: u32) {
 }
 
 /// Finds the CPUs, the running one first. On that one, before the controller is used.
-pub fn set_up(told: &boot::Told) -> Vec<ControllerId> {
+pub fn set_up(boot_info: &boot::BootInfo) -> Vec<ControllerId> {
     choose_mode();
     features::get();
     enable();
-    acpi::cpus(told.root_pointer, controller().this_cpu())
+    acpi::cpus(boot_info.root_pointer, controller().this_cpu())
 }
 
 fn choose_mode() {

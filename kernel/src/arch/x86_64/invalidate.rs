@@ -4,7 +4,7 @@ use super::features;
 use shootdown::{Local, Tag};
 
 /// Whether an entry that denied an access may stay cached after the fault: no, the fault drops it.
-pub const DENIAL_STAYS: bool = false;
+pub const MAY_CACHE_DENIALS: bool = false;
 
 /// Carries out a local invalidation while `loaded` is the loaded tag. Complete on return.
 // Always inline: the caller's operation is constant, so this becomes one or two instructions.

@@ -11,7 +11,7 @@ use pvh::start_info::MemmapType;
 use pvh::start_info::reader::{MemMap, StartInfoReader};
 
 /// The parts that are used. None of them is in memory that is allocated.
-pub struct Told {
+pub struct BootInfo {
     /// The command line.
     pub line: &'static str,
     /// End of the memory into which the kernel was loaded; the kernel's own data are all above its image there.
@@ -38,21 +38,21 @@ fn end_of_memory(pieces: impl Iterator<Item = (u64, u64)>) -> u64 {
 }
 
 /// The information of a multiboot2 loader at that physical address.
-pub fn multiboot(address: u32) -> Told {
+pub fn multiboot(address: u32) -> BootInfo {
     // SAFETY: the loader passes the address of a valid structure, which is never written.
-    let told =
+    let boot_info =
         unsafe { BootInformation::load(memory::direct(u64::from(address))) }.expect("the loader says where it is");
-    let line = told.command_line_tag().and_then(|tag| tag.cmdline().ok()).unwrap_or("");
-    let areas = told
+    let line = boot_info.command_line_tag().and_then(|tag| tag.cmdline().ok()).unwrap_or("");
+    let areas = boot_info
         .memory_map_tag()
         .expect("the loader says what memory there is")
         .memory_areas();
     let ram = areas.iter().filter(|area| area.typ() == MemoryAreaType::Available);
     // The tag holds a copy of the table after its own 8 bytes.
     let copy = |tag: *const u8| tag as u64 + 8 - DIRECT_MAP;
-    let new = told.rsdp_v2_tag().map(|tag| copy(core::ptr::from_ref(tag).cast()));
-    let old = told.rsdp_v1_tag().map(|tag| copy(core::ptr::from_ref(tag).cast()));
-    let screen = told.framebuffer_tag().and_then(Result::ok).and_then(|tag| {
+    let new = boot_info.rsdp_v2_tag().map(|tag| copy(core::ptr::from_ref(tag).cast()));
+    let old = boot_info.rsdp_v1_tag().map(|tag| copy(core::ptr::from_ref(tag).cast()));
+    let screen = boot_info.framebuffer_tag().and_then(Result::ok).and_then(|tag| {
         let kind = match tag.buffer_type().ok()? {
             FramebufferType::Text => Kind::Characters,
             FramebufferType::RGB { .. } if tag.bpp() == 32 => Kind::Pixels,
@@ -67,7 +67,7 @@ pub fn multiboot(address: u32) -> Told {
             height: tag.height() as usize,
         })
     });
-    Told {
+    BootInfo {
         line: Box::leak(String::from(line).into_boxed_str()),
         memory_end: end_of_memory(ram.map(|area| (area.start_address(), area.end_address()))),
         root_pointer: new.or(old).unwrap_or(0),
@@ -87,7 +87,7 @@ impl MemMap for DirectMap {
 }
 
 /// The information of a PVH loader at that physical address.
-pub fn pvh(address: u32) -> Told {
+pub fn pvh(address: u32) -> BootInfo {
     // SAFETY: the loader passes the address of a valid structure, which is never written.
     let reader = unsafe { StartInfoReader::from_paddr(address, DirectMap) }.expect("the loader says where it is");
     if let Some(module) = reader.modlist().next() {
@@ -97,7 +97,7 @@ pub fn pvh(address: u32) -> Told {
     let line = reader.cmdline().map_or("", |line| line.to_str().unwrap_or(""));
     let areas = reader.memmap().iter();
     let ram = areas.filter(|entry| entry.ty == u32::from(MemmapType::Ram));
-    Told {
+    BootInfo {
         line: Box::leak(String::from(line).into_boxed_str()),
         memory_end: end_of_memory(ram.map(|entry| (entry.addr, entry.addr + entry.size))),
         root_pointer: reader.raw().rsdp_paddr,

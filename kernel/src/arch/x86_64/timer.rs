@@ -17,7 +17,7 @@ pub fn arm(count: u32) {
 }
 
 /// Whether PAUSE is expensive: QEMU leaves its loop, and takes the lock under which interrupts are sent.
-pub fn is_pause_dear() -> bool {
+pub fn is_pause_costly() -> bool {
     features::get().emulator
 }
 

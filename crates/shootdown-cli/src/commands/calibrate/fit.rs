@@ -146,13 +146,13 @@ fn one(
     reach: f64,
     simulate: &mut dyn FnMut(&Model, &Row) -> Result<RunResult, Failure>,
 ) -> Result<Model, Failure> {
-    let wanted = row.ops_per_s();
+    let target = row.ops_per_s();
     let (mut low, mut high) = (-reach.ln(), reach.ln());
     let mut best = (f64::INFINITY, model.clone());
     for halving in 0..HALVINGS {
         let middle = if halving == 0 { 0.0 } else { (low + high) / 2.0 };
         let scaled = scaled(model, step, row, middle.exp(), reach)?;
-        let error = simulate(&scaled, row)?.ops_per_s / wanted - 1.0;
+        let error = simulate(&scaled, row)?.ops_per_s / target - 1.0;
         if error.abs() < best.0 {
             best = (error.abs(), scaled);
         }

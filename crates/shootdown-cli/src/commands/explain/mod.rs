@@ -9,7 +9,7 @@ mod page;
 pub use json::schema;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use shootdown::{CONFIRM_STREAK, Costs, EXPLORE_ONE_IN, Event, Reach, Tags, Way};
 use shootdown_sim::os::{DecisionLog, Requests};
@@ -21,9 +21,9 @@ use crate::comparison::interval;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
-use crate::print::progress::Progress;
 use crate::print::table::{Column, Grid, Tables};
-use crate::runs::target::{Target, with_vm};
+use crate::runs::one::one_run;
+use crate::runs::target::Target;
 use decisions::{Decision, decisions};
 
 /// Columns of the longest bar on a terminal.
@@ -36,12 +36,8 @@ const THREADS: usize = 16;
 /// # Errors
 /// With the mistake on the command line, or the failure of the run.
 pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    let target = Target::new(
-        &args.place.on,
-        args.place.cpus,
-        &with_vm(args.place.vm, &args.place.set),
-    )?;
-    let inputs = [Path::new(&args.place.on)];
+    let target = Target::of(&args.place.machine)?;
+    let inputs = [Path::new(&args.place.machine.on)];
     let destination = args
         .html
         .as_deref()
@@ -58,17 +54,7 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         parameters: target.parameters.clone(),
     };
     run::validate(&spec).map_err(Failure::Input)?;
-    let progress = Progress::new("runs", vec![1.0]);
-    let outcome = run::explain(&spec, &mut |fraction| {
-        progress.update(0, fraction);
-        !stop.load(Ordering::Relaxed)
-    });
-    drop(progress);
-    if stop.load(Ordering::Relaxed) {
-        return Err(Failure::Suspended(
-            "nothing is explained before the run ends; a shorter run: --virtual-ms N".to_string(),
-        ));
-    }
+    let outcome = one_run(stop, "explained", |progress| run::explain(&spec, progress))?;
     let (result, explanation) = outcome.map_err(Failure::Input)?;
     let title = format!(
         "{} on {target}, {}, design {}",

@@ -1,8 +1,8 @@
 //! `shootdown import`: trace text of a real kernel becomes one Parquet file, and a summary of its content.
 
-mod doubts;
+mod warnings;
 
-pub(crate) use doubts::losses;
+pub(crate) use warnings::losses;
 
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -180,7 +180,7 @@ fn print_summary(
         return written.map(|()| SUCCESS);
     }
     let mut tables = Tables::new();
-    let mut text = losses(metadata) + &doubts::lines(metadata, coverage);
+    let mut text = losses(metadata) + &warnings::lines(metadata, coverage);
     text.push_str(&match args.victims {
         Some(_) => limits::damage(metadata),
         None => words(place, metadata, summary),
@@ -191,8 +191,8 @@ fn print_summary(
         victims::TOP
     };
     for (by, title) in victims::TABLES {
-        let is_wanted = args.victims.is_none_or(|wanted| wanted.by() == by);
-        if is_wanted && found.interruptions.total() > 0 {
+        let is_shown = args.victims.is_none_or(|requested| requested.by() == by);
+        if is_shown && found.interruptions.total() > 0 {
             let grid = victims::recorded(found, by, most);
             text.push_str(&format!("{title}\n{}", tables.draw(&grid)));
         }

@@ -302,11 +302,11 @@ fn all_runs(
         })
     };
     let (mut rows, mut control) = (Vec::new(), None);
-    let wanted = plan
+    let planned = plan
         .threads
         .iter()
         .flat_map(|&threads| plan.designs.iter().map(move |design| (threads, design)));
-    for (index, (threads, design)) in wanted.enumerate() {
+    for (index, (threads, design)) in planned.enumerate() {
         match one(index, &plan.workload, design, threads)? {
             Some(row) => rows.push(row),
             None if rows.is_empty() => return Err(Failure::Interrupted),

@@ -4,7 +4,7 @@
 //! goes through the text reader of `shootdown-trace` into the columnar file as it arrives ([`stream`]).
 
 mod remedy;
-mod room;
+mod reserve;
 mod stream;
 mod watch;
 

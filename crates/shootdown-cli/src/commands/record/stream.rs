@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shootdown_trace::columns::{self, GROUP_ROWS};
 use shootdown_trace::{Metadata, Summary, text};
 
-use super::room::Room;
+use super::reserve::Reserve;
 use crate::failure::Failure;
 use crate::print::output::Destination;
 
@@ -58,15 +58,15 @@ pub(super) fn keep(
     closing: &OnceLock<Closing>,
 ) -> Result<Recorded, Failure> {
     let broken = |error: &dyn std::fmt::Display| Failure::Input(format!("recording: {error}"));
-    let mut room = Room::new(file).map_err(|error| broken(&error))?;
-    room.take().map_err(|error| broken(&error))?;
+    let mut reserve = Reserve::new(file).map_err(|error| broken(&error))?;
+    reserve.take().map_err(|error| broken(&error))?;
     let mut writer = columns::Writer::new(&mut *file).map_err(|error| broken(&error))?;
     let (mut summary, mut no_room, mut discarded) = (Summary::default(), None, 0);
     let mut unwritten: Option<String> = None;
     let read = text::read(BufReader::with_capacity(1 << 16, pipe), |event| {
         // The event that completes a group makes the writer write it.
         if no_room.is_none() && (summary.events + 1).is_multiple_of(GROUP_ROWS as u64) {
-            no_room = room.take().err().map(|error| error.to_string());
+            no_room = reserve.take().err().map(|error| error.to_string());
             live.full.store(no_room.is_some(), Ordering::Relaxed);
         }
         if no_room.is_some() {
@@ -103,7 +103,7 @@ pub(super) fn keep(
     };
     let finish = || {
         writer.finish(&metadata).map_err(|error| error.to_string())?;
-        room.give_back().map_err(|error| error.to_string())
+        reserve.give_back().map_err(|error| error.to_string())
     };
     let unwritten = unwritten.or_else(|| finish().err());
     Ok(Recorded {
@@ -121,7 +121,7 @@ pub(super) fn keep(
 /// # Errors
 /// One line with the place and the remedy.
 pub(super) fn has_room(destination: &Destination) -> Result<(), Failure> {
-    destination.try_out(|file| Room::new(file)?.take()).map_err(|error| {
+    destination.try_out(|file| Reserve::new(file)?.take()).map_err(|error| {
         Failure::Input(format!(
             "-o {}: no room for 16 MiB to begin with ({error}); free some space, or choose another place",
             destination.shown()

@@ -35,7 +35,7 @@ use crate::print::table::Tables;
 use crate::print::victims::{self, Lines};
 use crate::runs::plan;
 use crate::runs::recording::{Recording, limits};
-use crate::runs::target::{Target, quoted, with_vm};
+use crate::runs::target::{Target, quoted};
 use fit::{Fit, LINUX, indistinct};
 use row::{Prediction, Row};
 
@@ -127,14 +127,14 @@ struct Done {
 /// # Errors
 /// Bad input, a recording that cannot be read, an unwritable output, Ctrl-C.
 pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    let target = Target::new(&args.on, args.cpus, &with_vm(args.vm, &args.set))?;
+    let target = Target::of(&args.machine)?;
     if let Some((path, _)) = target.set.iter().find(|(path, _)| path.starts_with(PARAMETER_PREFIX)) {
         return Err(Failure::Input(format!(
             "--set {path}: a recording has no parameters; only numbers of the machine model and settings of the design \
              (design.NAME) can be replaced"
         )));
     }
-    let inputs = [args.file.as_path(), Path::new(&args.on)];
+    let inputs = [args.file.as_path(), Path::new(&args.machine.on)];
     let destination = args
         .html
         .as_deref()

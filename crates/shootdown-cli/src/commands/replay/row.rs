@@ -148,7 +148,7 @@ impl Row {
             hit: HitBy::new(result),
             disturbance: tail(DISTURBANCE),
             bystander_disturbance: tail(BYSTANDERS),
-            bystanders_interrupted: answers.elsewhere + answers.let_go,
+            bystanders_interrupted: answers.elsewhere + answers.unloaded,
             longer: result.put_off_ns as f64 * 1e-9 / recorded.seconds().max(1e-9),
             stale: result.stale,
             accesses_checked: result.accesses_checked,
@@ -200,7 +200,7 @@ pub fn predictions(result: &ReplayResult, recorded: &Recorded, one_program: bool
         line(
             "at a CPU that had it loaded lazily (not noted)",
             recorded.queued.saturating_sub(recorded.remote + recorded.elsewhere),
-            answers.let_go,
+            answers.unloaded,
         ),
         line(
             "root loads at switches",

@@ -40,11 +40,11 @@ pub const SCHEMAS: &[(&str, Make)] = &[
 /// # Errors
 /// A name that is no command with `--json`; stdout that cannot be written.
 pub fn command(args: &SchemaArgs) -> Result<u8, Failure> {
-    let wanted = args.command.trim();
-    let Some((_, schema)) = SCHEMAS.iter().find(|(name, _)| *name == wanted) else {
+    let command = args.command.trim();
+    let Some((_, schema)) = SCHEMAS.iter().find(|(name, _)| *name == command) else {
         let known: Vec<&str> = SCHEMAS.iter().map(|(name, _)| *name).collect();
         return Err(Failure::Input(format!(
-            "schema {wanted}: expected a command that has --json: {}",
+            "schema {command}: expected a command that has --json: {}",
             known.join(", ")
         )));
     };

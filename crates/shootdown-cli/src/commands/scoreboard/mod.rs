@@ -53,9 +53,9 @@ const QUICK_WORKLOADS: [&str; 4] = ["tlb_flush2", "tlb_shared", "madvise_spin", 
 const MOST_THREADS: usize = 128;
 /// A cell that is measured again runs for this many times as long, with this many other seeds.
 const LONGER: f64 = 4.0;
-const AGAIN: u64 = 4;
+const SECOND_ROUND_SEEDS: u64 = 4;
 /// Seeds of a cell that is measured a third time: half the error of the second.
-const A_THIRD_TIME: u64 = 4 * AGAIN;
+const THIRD_ROUND_SEEDS: u64 = 4 * SECOND_ROUND_SEEDS;
 /// Share of the best rate from which on a preset may be the best when measured again.
 const MAY_BE_BEST: f64 = 0.85;
 
@@ -211,8 +211,8 @@ type Question = fn(&Cell) -> bool;
 
 /// The runs with which cells are measured again after `runs` of each, and the cells.
 fn rounds(runs: u64) -> [(Range<u64>, Question); 2] {
-    let second = runs..runs + AGAIN;
-    let third = second.end..second.end + A_THIRD_TIME;
+    let second = runs..runs + SECOND_ROUND_SEEDS;
+    let third = second.end..second.end + THIRD_ROUND_SEEDS;
     [(second, requirements::is_doubtful), (third, requirements::is_undecided)]
 }
 

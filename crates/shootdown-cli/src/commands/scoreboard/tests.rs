@@ -118,7 +118,7 @@ fn cell_with_a_preset_ahead_is_measured_again_with_new_seeds() {
     let outcomes: Vec<Outcome> = plans.iter().flat_map(|plan| &plan.specs).map(fake).collect();
     let (cells, _) = cell::cells(&plans, &outcomes);
     let doubtful: Vec<&Cell> = cells.iter().filter(|cell| requirements::is_doubtful(cell)).collect();
-    let again = once_more(&plans, &outcomes, &doubtful, 1..1 + AGAIN);
+    let again = once_more(&plans, &outcomes, &doubtful, 1..1 + SECOND_ROUND_SEEDS);
     let again: Vec<&RunSpec> = again.iter().flat_map(|plan| &plan.specs).collect();
     assert!(
         again
@@ -132,7 +132,7 @@ fn cell_with_a_preset_ahead_is_measured_again_with_new_seeds() {
     designs[..4].sort_unstable();
     assert_eq!(
         (designs.len(), again.len()),
-        (8, 8 * AGAIN as usize),
+        (8, 8 * SECOND_ROUND_SEEDS as usize),
         "{designs:?} {once:?}"
     );
 }
@@ -142,7 +142,10 @@ fn rounds_use_distinct_seeds() {
     for runs in [1, 3] {
         let [(second, _), (third, _)] = rounds(runs);
         let all: Vec<u64> = (0..runs).chain(second).chain(third).collect();
-        assert_eq!(all, (0..runs + AGAIN + A_THIRD_TIME).collect::<Vec<_>>());
+        assert_eq!(
+            all,
+            (0..runs + SECOND_ROUND_SEEDS + THIRD_ROUND_SEEDS).collect::<Vec<_>>()
+        );
     }
 }
 

@@ -320,7 +320,7 @@ fn ahead(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Option
     let sharing = |index: usize, value: f64| cells.iter().filter(|cell| cell.values[index] == Some(value)).count();
     // Each point once. Where one parameter is varied at a time, the others stay at values that may be ends of theirs:
     // the varied parameter is the one whose value the fewest points share.
-    let at_an_end = |cell: &Cell| {
+    let at_range_end = |cell: &Cell| {
         let at_ends = (0..parameters.len()).filter_map(|index| {
             let (low, high) = range(cells, index)?;
             let value = cell.values[index].filter(|&value| value == low || value == high)?;
@@ -331,19 +331,19 @@ fn ahead(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Option
     let ends: Vec<_> = cells
         .iter()
         .filter_map(|cell| {
-            let (index, value) = at_an_end(cell)?;
+            let (index, value) = at_range_end(cell)?;
             Some((cell.ratio(judged)?, &parameters[index], value, cell))
         })
         .collect();
-    let behind = ends.iter().filter(|(ratio, ..)| *ratio < 1.0).count();
+    let below_best = ends.iter().filter(|(ratio, ..)| *ratio < 1.0).count();
     let (ratio, parameter, value, cell) = ends.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let verdict = if behind == 0 { "met   " } else { "MISSED" };
+    let verdict = if below_best == 0 { "met   " } else { "MISSED" };
     let [workload, machine, _, threads] = &cell.size[..] else {
         return None;
     };
     Some(format!(
         "{verdict} {JUDGED_DESIGN} ahead of every other design at both ends of every range \
-         (1.000 of the best or more): behind at {behind} of {}; least {ratio:.3} of the best, \
+         (1.000 of the best or more): behind at {below_best} of {}; least {ratio:.3} of the best, \
          {workload} on {machine} at {} with {} = {}
 ",
         ends.len(),

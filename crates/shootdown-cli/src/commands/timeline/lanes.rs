@@ -162,7 +162,7 @@ pub struct Lane {
     pub role: Role,
     /// When the request was posted at it, ns since the flush began.
     #[serde(rename = "asked_ns")]
-    pub asked: Option<f64>,
+    pub posted: Option<f64>,
     /// When the interrupt was sent to it; `None` also when another's was already on its way.
     #[serde(rename = "sent_ns")]
     pub sent: Option<f64>,
@@ -314,15 +314,15 @@ impl<'a> Record<'a> {
         Some(start + (over - start) * (order + 1) as f64 / all as f64)
     }
 
-    fn asked(&self, flush: &Shootdown, cpu: usize) -> Option<f64> {
-        let asked = flush.asked.iter().find(|(_, asked)| *asked == cpu);
-        asked.map(|(at, _)| at - self.begin)
+    fn posted(&self, flush: &Shootdown, cpu: usize) -> Option<f64> {
+        let posted = flush.posted.iter().find(|(_, posted)| *posted == cpu);
+        posted.map(|(at, _)| at - self.begin)
     }
 
     /// When `cpu` took the interrupt for `flush` and when it answered, if it was a target. If the interrupt was
     /// another's, it may have been taken right after the request was posted.
     fn answer(&self, flush: &Shootdown, cpu: usize) -> (Option<f64>, Option<f64>) {
-        match self.sent(flush, cpu).or_else(|| self.asked(flush, cpu)) {
+        match self.sent(flush, cpu).or_else(|| self.posted(flush, cpu)) {
             Some(since) => answer(&self.own[cpu], since, flush.end - self.begin),
             None => (None, None),
         }
@@ -330,7 +330,7 @@ impl<'a> Record<'a> {
 
     fn divided(&self, flush: &Shootdown) -> Divided {
         let mut targets = flush.targets();
-        targets.extend(flush.asked.iter().map(|(_, cpu)| cpu));
+        targets.extend(flush.posted.iter().map(|(_, cpu)| cpu));
         let answers = targets.iter().filter_map(|&cpu| self.answer(flush, cpu).1);
         let last = answers.max_by(f64::total_cmp).map(|last| last + self.begin);
         let pieces = divide(self.events, flush.sender, flush.begin, flush.end, last);
@@ -354,10 +354,10 @@ impl<'a> Record<'a> {
         let pieces = own.flat_map(|flush| flush.pieces.iter().map(|(span, _)| span.clone()));
         let spans = spans(&self.own[cpu], pieces, self.window, self.since);
         let lazy = |span: &Span| span.kind == Kind::Lazy && span.from <= 0.0 && span.to > 0.0;
-        let (asked, sent) = (self.asked(shootdown, cpu), self.sent(shootdown, cpu));
+        let (posted, sent) = (self.posted(shootdown, cpu), self.sent(shootdown, cpu));
         let role = match cpu {
             _ if cpu == shootdown.sender => Role::Sender,
-            _ if asked.or(sent).is_some() => Role::Target,
+            _ if posted.or(sent).is_some() => Role::Target,
             _ if spans.iter().any(lazy) => Role::Lazy,
             _ => Role::Other,
         };
@@ -365,7 +365,7 @@ impl<'a> Record<'a> {
         Lane {
             cpu,
             role,
-            asked,
+            posted,
             sent,
             entered,
             answered,
@@ -376,11 +376,11 @@ impl<'a> Record<'a> {
 
 /// When a target took the interrupt, and when it had invalidated.
 fn answer(own: &[(f64, &What)], sent: f64, end: f64) -> (Option<f64>, Option<f64>) {
-    let after = |from: f64, wanted: fn(&What) -> bool| {
+    let after = |from: f64, matches: fn(&What) -> bool| {
         own[own.partition_point(|(at, _)| *at < from)..]
             .iter()
             .take_while(|(at, _)| *at <= end)
-            .find(|(_, what)| wanted(what))
+            .find(|(_, what)| matches(what))
             .map(|(at, _)| *at)
     };
     let entered = after(sent, |what| *what == What::HandlerEnters);

@@ -9,7 +9,7 @@ mod text;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -21,11 +21,11 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
-use crate::print::progress::Progress;
 use crate::print::schema;
 use crate::print::table::Tables;
 use crate::print::terminal;
-use crate::runs::target::{Target, with_vm};
+use crate::runs::one::one_run;
+use crate::runs::target::Target;
 use lanes::{Role, View};
 
 /// Default virtual milliseconds recorded: some flushes of each thread.
@@ -67,11 +67,7 @@ pub fn schema() -> Schema {
 /// # Errors
 /// Bad input, no such shootdown in the record, an unwritable output, Ctrl-C.
 pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    let target = Target::new(
-        &args.place.on,
-        args.place.cpus,
-        &with_vm(args.place.vm, &args.place.set),
-    )?;
+    let target = Target::of(&args.place.machine)?;
     let spec = RunSpec {
         workload: args.place.workload.trim().to_string(),
         machine: Arc::clone(&target.machine),
@@ -83,31 +79,21 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         parameters: target.parameters.clone(),
     };
     validate(&spec).map_err(Failure::Input)?;
-    let inputs = [Path::new(&args.place.on)];
+    let inputs = [Path::new(&args.place.machine.on)];
     let destination = args
         .html
         .as_deref()
         .map(|path| Destination::apart_from("--html", path, Kind::Page, &inputs))
         .transpose()?;
 
-    let progress = Progress::new("runs", vec![1.0]);
-    let recorded = timeline::trace(&spec, &mut |fraction| {
-        progress.update(0, fraction);
-        !stop.load(Ordering::Relaxed)
-    });
-    drop(progress);
-    if stop.load(Ordering::Relaxed) {
-        return Err(Failure::Suspended(
-            "nothing is drawn before the run ends; a shorter run: --virtual-ms N".to_string(),
-        ));
-    }
+    let recorded = one_run(stop, "drawn", |progress| timeline::trace(&spec, progress))?;
     let (result, events) =
         recorded.map_err(|error| Failure::Input(error.lines().next().unwrap_or_default().to_string()))?;
     let flushes = timeline::shootdowns(&events);
-    let wanted = candidates(&flushes);
+    let shown = candidates(&flushes);
     let nth = usize::try_from(args.nth).unwrap_or(usize::MAX);
-    let Some(shootdown) = nth.checked_sub(1).and_then(|index| wanted.get(index)) else {
-        return Err(Failure::Input(match wanted.len() {
+    let Some(shootdown) = nth.checked_sub(1).and_then(|index| shown.get(index)) else {
+        return Err(Failure::Input(match shown.len() {
             0 => format!(
                 "{} under {}: nothing was flushed on another CPU; \
                  record longer (--virtual-ms) or look at another workload",
@@ -127,7 +113,7 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     sentences.push(format!(
         "The {} of {} flushes like it in {} ms after the warm-up; {} stale translations in {} checked accesses.",
         ordinal(nth),
-        number::count(wanted.len() as u64),
+        number::count(shown.len() as u64),
         spec.virtual_ms.unwrap_or(WINDOW_MS),
         number::count(result.stale),
         number::count(result.accesses_checked)

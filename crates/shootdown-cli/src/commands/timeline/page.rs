@@ -144,7 +144,7 @@ fn answers(view: &View) -> String {
     };
     let mut rows: Vec<(Vec<usize>, [Option<f64>; 4], String)> = Vec::new();
     for lane in shown {
-        let times = [lane.asked, lane.sent, lane.entered, lane.answered];
+        let times = [lane.posted, lane.sent, lane.entered, lane.answered];
         let words = text::describe(lane, view);
         match rows.iter_mut().find(|row| row.1 == times && row.2 == words) {
             Some(row) => row.0.push(lane.cpu),
@@ -276,12 +276,12 @@ fn drawing(view: &View, lanes: &[&Lane]) -> String {
 
 /// In a target's own lane: from the request to its taking, and a dot where it answers.
 fn flight(lane: &Lane, y: f64, x: &dyn Fn(f64) -> f64, svg: &mut String) {
-    let (Some(asked), Some(taken)) = (lane.sent.or(lane.asked), lane.entered.or(lane.answered)) else {
+    let (Some(posted), Some(taken)) = (lane.sent.or(lane.posted), lane.entered.or(lane.answered)) else {
         return;
     };
     svg.push_str(&format!(
         "<path class=\"flight\" d=\"M{:.1} {y:.1}H{:.1}\"/>\n",
-        x(asked),
+        x(posted),
         x(taken)
     ));
     if let Some(answered) = lane.answered {
@@ -294,7 +294,7 @@ fn flight(lane: &Lane, y: f64, x: &dyn Fn(f64) -> f64, svg: &mut String) {
 
 /// From the sender's lane, the first, to a target's, and back.
 fn arrows(lane: &Lane, sender: f64, own: f64, x: &dyn Fn(f64) -> f64, svg: &mut String) {
-    let (Some(sent), Some(arrived)) = (lane.sent.or(lane.asked), lane.entered.or(lane.answered)) else {
+    let (Some(sent), Some(arrived)) = (lane.sent.or(lane.posted), lane.entered.or(lane.answered)) else {
         return;
     };
     svg.push_str(&format!(
@@ -354,7 +354,7 @@ mod tests {
         assert!(answers(&view).contains("<th>posted</th><th>sent</th><th>taken</th><th>answered</th>"));
         view.broadcasts = 1;
         for lane in &mut view.lanes {
-            (lane.asked, lane.sent) = (None, None);
+            (lane.posted, lane.sent) = (None, None);
             (lane.entered, lane.answered) = (None, None);
             if lane.role == Role::Target {
                 lane.role = Role::Other;

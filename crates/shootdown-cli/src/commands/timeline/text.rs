@@ -102,7 +102,7 @@ pub fn draw(view: &View, width: usize) -> String {
             Some(time) => format!("{:>TIME$.digits$}", time / length),
             None => format!("{:>TIME$}", number::UNKNOWN),
         };
-        let cells = [lane.asked, lane.sent, lane.entered, lane.answered].map(cell).concat();
+        let cells = [lane.posted, lane.sent, lane.entered, lane.answered].map(cell).concat();
         let cells = if times && lane.role == Role::Target {
             cells
         } else {

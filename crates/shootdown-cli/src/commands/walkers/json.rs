@@ -78,8 +78,8 @@ pub(super) fn render(findings: &Findings) -> String {
         turns: findings
             .turns(one, two)
             .into_iter()
-            .map(|(from, after, who)| Turn {
-                ahead: DESIGNS[who],
+            .map(|(from, after, design)| Turn {
+                ahead: DESIGNS[design],
                 from_frees_per_s: from,
                 after_frees_per_s: after,
             })
@@ -99,7 +99,7 @@ fn runs(row: &Row) -> impl Iterator<Item = Run<'_>> {
     row.results().map(|(design, outcome)| {
         let result = outcome.as_ref().ok();
         Run {
-            frees_asked_per_s: row.asked,
+            frees_asked_per_s: row.frees,
             design,
             pins_per_s: result.map(|result| result.ops_per_s),
             share_of_best: result.map(|result| result.ops_per_s / row.best()),

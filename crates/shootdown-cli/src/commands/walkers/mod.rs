@@ -44,7 +44,7 @@ const NOISE: f64 = 0.001;
 /// One rate of frees under each design, in the order of [`DESIGNS`].
 struct Row {
     /// Table pages to be freed per second.
-    asked: u64,
+    frees: u64,
     outcomes: Vec<Outcome>,
 }
 
@@ -92,9 +92,9 @@ pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
     let ran = queue::run_all(runner, &specs, settings.jobs, stop)?;
     let missing = ran.missing();
     let of_rates = rates.iter().zip(ran.outcomes.chunks(DESIGNS.len()));
-    let complete = of_rates.filter_map(|(&asked, outcomes)| {
+    let complete = of_rates.filter_map(|(&frees, outcomes)| {
         let outcomes = outcomes.iter().cloned().collect::<Option<_>>()?;
-        Some(Row { asked, outcomes })
+        Some(Row { frees, outcomes })
     });
     let rows: Vec<Row> = complete.collect();
     if rows.is_empty() {
@@ -222,7 +222,7 @@ impl Findings {
             failed
                 .map(|(design, reason)| {
                     let reason = reason.lines().next().unwrap_or("no reason given");
-                    format!("FAILED: {design} at {} frees per second: {reason}", row.asked)
+                    format!("FAILED: {design} at {} frees per second: {reason}", row.frees)
                 })
                 .collect()
         };
@@ -230,13 +230,13 @@ impl Findings {
     }
 
     fn title(&self) -> String {
-        let whose = if self.shared {
+        let owner = if self.shared {
             "the process that is walked"
         } else {
             "a process without walks"
         };
         format!(
-            "gup on {}: {PINNING} threads pin pages by lockless walks, {FREEING} free page-table pages of {whose}",
+            "gup on {}: {PINNING} threads pin pages by lockless walks, {FREEING} free page-table pages of {owner}",
             self.machine
         )
     }
@@ -267,18 +267,18 @@ impl Findings {
         let width = columns.len();
         let group = |row: &Row| -> Vec<Vec<String>> {
             let cells = row.results().enumerate().map(|(design, (name, outcome))| {
-                let asked = if design == 0 {
-                    number::count(row.asked)
+                let frees = if design == 0 {
+                    number::count(row.frees)
                 } else {
                     String::new()
                 };
                 let Ok(result) = outcome else {
-                    let mut cells = vec![asked, name.to_string(), "failed".to_string()];
+                    let mut cells = vec![frees, name.to_string(), "failed".to_string()];
                     cells.resize(width, UNKNOWN.to_string());
                     return cells;
                 };
                 vec![
-                    asked,
+                    frees,
                     name.to_string(),
                     number::rate(result.ops_per_s),
                     number::percent(result.ops_per_s / row.best()),
@@ -302,7 +302,7 @@ impl Findings {
                 _ => None,
             }
         };
-        changes(self.rows.iter().filter_map(|row| Some((row.asked, ahead(row)?))))
+        changes(self.rows.iter().filter_map(|row| Some((row.frees, ahead(row)?))))
     }
 
     /// For each pair of designs where, if anywhere, the first falls behind the second in pins.
@@ -323,9 +323,9 @@ impl Findings {
                     let other = if *first == one { b } else { a };
                     let turns: Vec<String> = rest
                         .iter()
-                        .map(|(to, from, who)| {
+                        .map(|(to, from, design)| {
                             let (from, to) = (number::count(*from), number::count(*to));
-                            format!("{} between {from} and {to}", DESIGNS[*who])
+                            format!("{} between {from} and {to}", DESIGNS[*design])
                         })
                         .collect();
                     format!(
@@ -371,9 +371,9 @@ fn pairs() -> impl Iterator<Item = (usize, usize)> {
 fn changes(ahead: impl Iterator<Item = (u64, usize)>) -> Vec<(u64, u64, usize)> {
     let mut changes: Vec<(u64, u64, usize)> = Vec::new();
     let mut before = 0;
-    for (rate, who) in ahead {
-        if changes.last().is_none_or(|last| last.2 != who) {
-            changes.push((rate, before, who));
+    for (rate, design) in ahead {
+        if changes.last().is_none_or(|last| last.2 != design) {
+            changes.push((rate, before, design));
         }
         before = rate;
     }

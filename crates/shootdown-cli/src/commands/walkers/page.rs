@@ -44,14 +44,14 @@ fn items(sentences: &[String]) -> String {
 /// Both plots over the rate of frees, where there are rates to draw a line through.
 fn plots(findings: &Findings) -> String {
     // A logarithmic axis has no place for zero frees: the table has that row.
-    let rows: Vec<&Row> = findings.rows.iter().filter(|row| row.asked > 0).collect();
+    let rows: Vec<&Row> = findings.rows.iter().filter(|row| row.frees > 0).collect();
     if rows.len() < 2 {
         return "<p class=\"soft\">Plots take two rates of frees above 0, or more.</p>\n".to_string();
     }
     let lines = |value: &dyn Fn(&Row, usize) -> f64| -> Vec<Line> {
         let line = |(index, design): (usize, &&str)| Line {
             tone: style::design(design),
-            points: rows.iter().map(|row| (row.asked as usize, value(row, index))).collect(),
+            points: rows.iter().map(|row| (row.frees as usize, value(row, index))).collect(),
             hollow: Vec::new(),
             ranges: Vec::new(),
         };

@@ -4,13 +4,13 @@ use crate::runs::fake::{self, Fake};
 /// Rows in which `walk-interrupt-all` loses pins with the rate of frees, and `walk-precise` loses none.
 pub(super) fn findings() -> Findings {
     let spec = &fake::plan(&["ipi"], &[4]).specs()[0];
-    let row = |asked: u64| Row {
-        asked,
+    let row = |frees: u64| Row {
+        frees,
         outcomes: DESIGNS
             .iter()
             .map(|&design| {
                 let lost = if design == "walk-interrupt-all" {
-                    asked as f64
+                    frees as f64
                 } else {
                     0.0
                 };

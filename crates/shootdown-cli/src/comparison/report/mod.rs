@@ -108,7 +108,7 @@ fn headline(verdict: &Verdict) -> String {
     );
     html.push_str(&story(&verdict.stale_story));
     html.push_str(&story(&verdict.failed));
-    for sentence in verdict.doubts.iter().chain(&verdict.indistinct) {
+    for sentence in verdict.warnings.iter().chain(&verdict.indistinct) {
         html.push_str(&format!("<p>{}</p>\n", page::prose(&capitalized(sentence))));
     }
     for sentence in &verdict.ratios {

@@ -95,6 +95,6 @@ fn ends(path: &Path) -> std::io::Result<(Vec<u8>, Vec<u8>)> {
     Ok((first, last))
 }
 
-fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
-    bytes.windows(wanted.len()).any(|window| window == wanted)
+fn contains(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
 }

@@ -64,8 +64,8 @@ pub(super) fn labelled(threads: &[usize]) -> Vec<f64> {
     let span = (log2(last) - log2(threads[0])).max(1e-9);
     let mut points: Vec<f64> = Vec::new();
     for x in rest.iter().map(|&count| log2(count)) {
-        let room = |other: f64| (x - other).abs() / span >= 0.04;
-        if points.last().is_none_or(|&other| room(other)) && room(log2(last)) {
+        let fits = |other: f64| (x - other).abs() / span >= 0.04;
+        if points.last().is_none_or(|&other| fits(other)) && fits(log2(last)) {
             points.push(x);
         }
     }

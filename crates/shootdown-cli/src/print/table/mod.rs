@@ -321,14 +321,14 @@ impl Layout {
 /// less space, or with texts in several lines.
 fn widths(grid: &Grid, shown: &[usize], columns: usize) -> Option<(Vec<usize>, usize)> {
     // A gap of 1 has no space before the first column.
-    let room = |gap: usize| (columns + usize::from(gap == 1)).checked_sub(gap * shown.len());
+    let available = |gap: usize| (columns + usize::from(gap == 1)).checked_sub(gap * shown.len());
     for (lines, gap) in (1..=HEADING_LINES)
         .map(|lines| (lines, GAP))
         .chain([(HEADING_LINES, 1)])
     {
         let own = |&column: &usize| cells_width(grid, column).max(heading_width(&grid.columns[column].heading, lines));
         let widths: Vec<usize> = shown.iter().map(own).collect();
-        if widths.iter().sum::<usize>() <= room(gap)? {
+        if widths.iter().sum::<usize>() <= available(gap)? {
             return Some((widths, gap));
         }
         if gap > 1 && lines < HEADING_LINES {
@@ -339,7 +339,7 @@ fn widths(grid: &Grid, shown: &[usize], columns: usize) -> Option<(Vec<usize>, u
             .zip(&widths)
             .map(|(&column, &own)| floor(grid, column, own))
             .collect();
-        if let Some(narrowed) = narrowed(widths, &floors, room(gap)?) {
+        if let Some(narrowed) = narrowed(widths, &floors, available(gap)?) {
             return Some((narrowed, gap));
         }
     }
@@ -347,8 +347,8 @@ fn widths(grid: &Grid, shown: &[usize], columns: usize) -> Option<(Vec<usize>, u
 }
 
 /// Makes the widest columns narrower, one by one, until all fit.
-fn narrowed(mut widths: Vec<usize>, floors: &[usize], room: usize) -> Option<Vec<usize>> {
-    while widths.iter().sum::<usize>() > room {
+fn narrowed(mut widths: Vec<usize>, floors: &[usize], available: usize) -> Option<Vec<usize>> {
+    while widths.iter().sum::<usize>() > available {
         let can = (0..widths.len()).filter(|&index| widths[index] > floors[index]);
         let widest = can.max_by_key(|&index| widths[index])?;
         widths[widest] -= 1;

@@ -23,8 +23,8 @@ use crate::failure::{Failure, unread};
 use crate::print::progress::Progress;
 
 /// Steps per batch, and batches that may wait.
-const LOT: usize = 1024;
-const LOTS: usize = 4;
+const BATCH_STEPS: usize = 1024;
+const BATCHES: usize = 4;
 
 /// Events between two progress reports.
 const TOLD_EVERY: u64 = 4096;
@@ -130,38 +130,38 @@ impl Recording {
 
     /// Its steps, read while they are consumed; `read` is called with events now and then.
     pub fn steps(&self, read: impl Fn(u64) + Send + 'static) -> impl Iterator<Item = Step> + 'static {
-        let (sender, receiver) = sync_channel::<Vec<Step>>(LOTS);
+        let (sender, receiver) = sync_channel::<Vec<Step>>(BATCHES);
         let (path, packed_columns) = (self.path.clone(), self.packed_columns);
         let mut resolver = self.resolver.clone();
         thread::spawn(move || {
             let mut program = Program::default();
-            let mut lot = Vec::with_capacity(LOT);
+            let mut batch = Vec::with_capacity(BATCH_STEPS);
             // The file was read through before; if it has changed since, its readable part is replayed.
             let mut events = 0_u64;
             let _ = for_each(&path, packed_columns, None, |event| {
                 events += 1;
-                program.add(&resolver.resolve(event), &mut |step| lot.push(step));
-                if lot.len() < LOT {
+                program.add(&resolver.resolve(event), &mut |step| batch.push(step));
+                if batch.len() < BATCH_STEPS {
                     return true;
                 }
                 read(std::mem::take(&mut events));
                 sender
-                    .send(std::mem::replace(&mut lot, Vec::with_capacity(LOT)))
+                    .send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH_STEPS)))
                     .is_ok()
             });
-            program.finish(&mut |step| lot.push(step));
-            let _ = sender.send(lot);
+            program.finish(&mut |step| batch.push(step));
+            let _ = sender.send(batch);
         });
         Steps {
             receiver,
-            lot: Vec::new().into_iter(),
+            batch: Vec::new().into_iter(),
         }
     }
 }
 
 struct Steps {
     receiver: Receiver<Vec<Step>>,
-    lot: std::vec::IntoIter<Step>,
+    batch: std::vec::IntoIter<Step>,
 }
 
 impl Iterator for Steps {
@@ -169,10 +169,10 @@ impl Iterator for Steps {
 
     fn next(&mut self) -> Option<Step> {
         loop {
-            if let Some(step) = self.lot.next() {
+            if let Some(step) = self.batch.next() {
                 return Some(step);
             }
-            self.lot = self.receiver.recv().ok()?.into_iter();
+            self.batch = self.receiver.recv().ok()?.into_iter();
         }
     }
 }
@@ -185,7 +185,7 @@ fn for_each(
     mut sink: impl FnMut(&Event<'_>) -> bool,
 ) -> Result<Metadata, String> {
     let mut events = 0_u64;
-    let mut tell = |fraction: &dyn Fn(u64) -> f64| {
+    let mut report = |fraction: &dyn Fn(u64) -> f64| {
         events += 1;
         if let Some(progress) = progress.filter(|_| events.is_multiple_of(TOLD_EVERY)) {
             progress.update(0, fraction(events));
@@ -196,7 +196,7 @@ fn for_each(
         let reader = columns::Reader::open(file).map_err(|error| error.to_string())?;
         let all = reader.events().max(1) as f64;
         let sink = |event: &Event<'_>| {
-            tell(&|events| events as f64 / all);
+            report(&|events| events as f64 / all);
             sink(event)
         };
         reader.for_each(sink).map_err(|error| error.to_string())?;
@@ -210,7 +210,7 @@ fn for_each(
     };
     let text = packed::unpacked(BufReader::with_capacity(1 << 16, file)).map_err(|error| unread(&error))?;
     let ended = |event: &Event<'_>| {
-        tell(&|_| length.map_or(0.0, |length| read.get() as f64 / length.max(1) as f64));
+        report(&|_| length.map_or(0.0, |length| read.get() as f64 / length.max(1) as f64));
         if sink(event) { Ok(()) } else { Err("ended".to_string()) }
     };
     text::read(text, ended).map_err(|error| error.to_string())

@@ -206,13 +206,13 @@ impl Queues {
         if let Some(current) = current
             && self.tasks[task].ran + self.rules.wakeup < self.tasks[current].ran
         {
-            self.hurry(cpu, now);
+            self.leave_now(cpu, now);
         }
         false
     }
 
     /// The running task of `cpu` leaves now.
-    fn hurry(&mut self, cpu: usize, now: u64) {
+    fn leave_now(&mut self, cpu: usize, now: u64) {
         if let Some(current) = self.cpus[cpu].current {
             self.cpus[cpu].until = self.cpus[cpu].until.min(now);
             self.wishes.push_back(Wish::Leaves(current, now));
@@ -344,7 +344,7 @@ impl Queues {
         self.cpus[to].buddy = Some(target);
         if to != self.tasks[task].cpu {
             self.count(to, now);
-            self.hurry(to, now);
+            self.leave_now(to, now);
         }
         true
     }

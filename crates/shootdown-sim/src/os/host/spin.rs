@@ -21,7 +21,7 @@ pub(super) struct Spinner {
     /// Whether it was preempted in the kernel.
     in_kernel: Cell<bool>,
     /// It has exited because it spun, and has not run since; then it is yielded to only every other time.
-    gave_way: Cell<bool>,
+    yielded: Cell<bool>,
     eligible: Cell<bool>,
     /// It has halted while waiting for a lock.
     lock_halted: Cell<bool>,
@@ -33,7 +33,7 @@ impl Spinner {
     /// It runs from here on.
     pub(super) fn enters(&self) {
         self.exits.set(0);
-        self.gave_way.set(false);
+        self.yielded.set(false);
         self.eligible.set(false);
     }
 }
@@ -69,13 +69,13 @@ impl Host {
             return false;
         }
         let (spinner, boost) = (&self.spinners[vcpu], self.config.spinning.boost);
-        let wanted = match fresh {
+        let is_boosted = match fresh {
             true => boost >= 1,
             false => spinner.in_kernel.get() || boost >= 2 && machine::interrupt_pending(vcpu),
         };
         // A virtual CPU that yielded itself: every other time.
-        let eligible = !spinner.gave_way.get() || spinner.eligible.replace(!spinner.eligible.get());
-        wanted && eligible
+        let eligible = !spinner.yielded.get() || spinner.eligible.replace(!spinner.eligible.get());
+        is_boosted && eligible
     }
 
     /// Outside the guest: yields to `target`.
@@ -86,7 +86,7 @@ impl Host {
         }
         self.last_boosted.set(target);
         self.yields.set(self.yields.get() + 1);
-        self.spinners[cpu].gave_way.set(true);
+        self.spinners[cpu].yielded.set(true);
         self.spinners[cpu].in_kernel.set(true);
         self.gives_way(cpu, true);
     }

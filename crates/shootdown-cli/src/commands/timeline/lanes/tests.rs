@@ -11,8 +11,8 @@ pub fn record() -> Vec<TimelineEvent> {
         (0, 1000.0, What::FlushBegins),
         (0, 1010.0, What::LineWaitBegins),
         (0, 1040.0, What::LineWaitEnds),
-        (0, 1100.0, What::Asks(1)),
-        (0, 1100.0, What::Asks(2)),
+        (0, 1100.0, What::Posts(1)),
+        (0, 1100.0, What::Posts(2)),
         (0, 1100.0, What::Sends(vec![1, 2])),
         (0, 1200.0, What::SendsEnd),
         (0, 1200.0, What::InvalidateBegins),
@@ -153,10 +153,10 @@ fn cpu_with_an_ipi_in_flight_is_a_target() {
     let asks = |cpu| TimelineEvent {
         cpu: 0,
         ns: 1100.0,
-        what: What::Asks(cpu),
+        what: What::Posts(cpu),
     };
     events.insert(6, asks(4));
     let view = view_of(&events);
     let lane = view.lanes.iter().find(|lane| lane.cpu == 4).unwrap();
-    assert_eq!((lane.role, lane.asked, lane.sent), (Role::Target, Some(100.0), None));
+    assert_eq!((lane.role, lane.posted, lane.sent), (Role::Target, Some(100.0), None));
 }

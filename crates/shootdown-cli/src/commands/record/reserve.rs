@@ -10,15 +10,15 @@ use rustix::io::Errno;
 const MARGIN: u64 = 8 << 20;
 
 /// The space allocated for one file.
-pub(super) struct Room {
+pub(super) struct Reserve {
     file: File,
     taken: u64,
 }
 
-impl Room {
+impl Reserve {
     /// For `file`, with nothing allocated yet.
-    pub(super) fn new(file: &File) -> io::Result<Room> {
-        Ok(Room {
+    pub(super) fn new(file: &File) -> io::Result<Reserve> {
+        Ok(Reserve {
             file: file.try_clone()?,
             taken: 0,
         })

@@ -5,7 +5,7 @@
 //! ([`root_load_ends_walks`](super::Riscv64::root_load_ends_walks)). Until then the CPU may read, and write accessed
 //! bits to, any table that was linked when the root was replaced; so none of those may be freed (C3).
 
-use super::deferred::OldWalk;
+use super::deferred::OldRootWalk;
 use super::violation::Rule;
 use super::{Hw, Isa};
 use shootdown::{Broadcast, Local};
@@ -19,9 +19,9 @@ impl Hw {
             && space != 0
             && !ends
         {
-            let walks = &mut later.cpus[cpu].old_walks;
+            let walks = &mut later.cpus[cpu].old_root_walks;
             if !walks.iter().any(|walk| (walk.root, walk.tag) == (root, tag)) {
-                walks.push(OldWalk {
+                walks.push(OldRootWalk {
                     root,
                     space,
                     tag,
@@ -31,14 +31,14 @@ impl Hw {
         }
     }
 
-    fn end_walks(&mut self, cpu: usize, of: impl Fn(&OldWalk) -> bool) {
+    fn end_walks(&mut self, cpu: usize, of: impl Fn(&OldRootWalk) -> bool) {
         if let Some(later) = &mut self.later {
-            later.cpus[cpu].old_walks.retain(|walk| !of(walk));
+            later.cpus[cpu].old_root_walks.retain(|walk| !of(walk));
         }
     }
 
     /// The CPU has waited for all of them.
-    pub(super) fn no_old_walks(&mut self, cpu: usize) {
+    pub(super) fn no_old_root_walks(&mut self, cpu: usize) {
         self.end_walks(cpu, |_| true);
     }
 
@@ -47,7 +47,7 @@ impl Hw {
     pub(super) fn flush_at_load_ends_walks(&mut self, cpu: usize, tag: u16) {
         match self.config.isa {
             Isa::X86_64 => {}
-            Isa::Aarch64(_) => self.no_old_walks(cpu),
+            Isa::Aarch64(_) => self.no_old_root_walks(cpu),
             Isa::Riscv64(_) => self.end_walks(cpu, |walk| walk.tag == tag),
         }
     }
@@ -56,7 +56,7 @@ impl Hw {
     pub(super) fn fence_ends_walks(&mut self, cpu: usize, what: Local) {
         match what {
             Local::Tag(tag) => self.end_walks(cpu, |walk| walk.tag == tag.0),
-            Local::All => self.no_old_walks(cpu),
+            Local::All => self.no_old_root_walks(cpu),
             // With an address only leaves are ordered.
             Local::Page { .. } | Local::Kernel { .. } => {}
         }
@@ -69,19 +69,19 @@ impl Hw {
             | Broadcast::Pages {
                 tag, leaf_only: false, ..
             } => self.end_walks(cpu, |walk| walk.tag == tag.0),
-            Broadcast::NonGlobal | Broadcast::All => self.no_old_walks(cpu),
+            Broadcast::NonGlobal | Broadcast::All => self.no_old_root_walks(cpu),
             Broadcast::Pages { .. } | Broadcast::Kernel { .. } => {}
         }
     }
 
     /// A page-table page, or a root, is freed: no such walk may still use it.
-    pub(super) fn check_old_walks(&mut self, frame: u32, space: u32, unlinked: u64, now: u64) {
+    pub(super) fn check_old_root_walks(&mut self, frame: u32, space: u32, unlinked: u64, now: u64) {
         let Some(later) = &self.later else { return };
-        let reaches = |walk: &OldWalk| {
+        let reaches = |walk: &OldRootWalk| {
             walk.root == frame || walk.space == space && space != 0 && (unlinked == 0 || unlinked >= walk.since)
         };
         let found = later.cpus.iter().enumerate().find_map(|(cpu, of)| {
-            let walk = of.old_walks.iter().find(|walk| reaches(walk))?;
+            let walk = of.old_root_walks.iter().find(|walk| reaches(walk))?;
             Some((cpu, *walk))
         });
         if let Some((cpu, walk)) = found {
@@ -98,6 +98,9 @@ impl Hw {
     /// Spaces whose tables such walks may read.
     pub(super) fn spaces_walked(&self) -> Vec<u32> {
         let later = self.later.iter().flat_map(|later| &later.cpus);
-        later.flat_map(|cpu| &cpu.old_walks).map(|walk| walk.space).collect()
+        later
+            .flat_map(|cpu| &cpu.old_root_walks)
+            .map(|walk| walk.space)
+            .collect()
     }
 }

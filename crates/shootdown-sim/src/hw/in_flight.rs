@@ -101,7 +101,7 @@ impl Hw {
             return;
         }
         let tag = self.cpus[cpu].tag;
-        self.under_way.push(Withdrawn {
+        self.in_flight.push(Withdrawn {
             cpu: cpu as u32,
             fill,
             at: now,
@@ -114,23 +114,23 @@ impl Hw {
     /// An operation, taken from the list, is complete: it has taken effect on every CPU except the one spared by an
     /// erratum.
     pub(super) fn complete_withdrawn(&mut self, op: Outstanding) {
-        if self.under_way.is_empty() || self.has(Defect::SyncByIssueOnly) {
+        if self.in_flight.is_empty() || self.has(Defect::SyncByIssueOnly) {
             return;
         }
         self.drop_withdrawn(op, None);
         match self.outstanding.front().map(|oldest| oldest.seq) {
-            Some(oldest) => self.under_way.retain(|w| w.fill > oldest),
-            None => self.under_way.clear(),
+            Some(oldest) => self.in_flight.retain(|w| w.fill > oldest),
+            None => self.in_flight.clear(),
         }
     }
 
     /// Drops fills from withdrawn tables between the issue and the time at which the operation took effect on that CPU.
     fn drop_withdrawn(&mut self, op: Outstanding, only: Option<usize>) {
-        for i in 0..self.under_way.len() {
-            let w = self.under_way[i];
+        for i in 0..self.in_flight.len() {
+            let w = self.in_flight[i];
             let cpu = w.cpu as usize;
             if w.fill > op.seq
-                && op.spared != w.cpu
+                && op.excluded != w.cpu
                 && only.is_none_or(|only| only == cpu)
                 && w.at < self.due(&op, cpu)
                 && w.is_named_by(op.what, self.config.tce)
@@ -171,7 +171,7 @@ impl Hw {
         let (tag, checked) = (self.cpus[cpu].tag, self.cpus[cpu].checked);
         for i in 0..self.outstanding.len() {
             let op = self.outstanding[i];
-            if op.spared == cpu as u32 || self.due(&op, cpu) > checked {
+            if op.excluded == cpu as u32 || self.due(&op, cpu) > checked {
                 continue;
             }
             match op.what {
