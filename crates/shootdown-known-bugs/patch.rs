@@ -153,18 +153,18 @@ fn find(text: &str, pattern: &str) -> Vec<Range<usize>> {
             .filter(|(_, letter)| !letter.is_whitespace())
             .collect::<Vec<_>>()
     };
-    let (mut pattern, mut from, mut to) = (Vec::new(), 0, None);
+    let (mut expected, mut from, mut to) = (Vec::new(), 0, None);
     for (_, letter) in letters(pattern) {
         match letter {
-            '«' => from = pattern.len(),
-            '»' => to = Some(pattern.len()),
-            letter => pattern.push(letter),
+            '«' => from = expected.len(),
+            '»' => to = Some(expected.len()),
+            letter => expected.push(letter),
         }
     }
-    let (to, here) = (to.unwrap_or(pattern.len()), letters(text));
+    let (to, here) = (to.unwrap_or(expected.len()), letters(text));
     let places = here
-        .windows(pattern.len())
-        .filter(|window| window.iter().map(|(_, letter)| letter).eq(&pattern));
+        .windows(expected.len())
+        .filter(|window| window.iter().map(|(_, letter)| letter).eq(&expected));
     places
         .map(|window| {
             let start = window.get(from).map_or_else(|| end_of(window, from), |place| place.0);

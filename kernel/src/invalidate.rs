@@ -3,7 +3,7 @@
 
 use crate::arch::features;
 pub use crate::arch::invalidate::sync;
-use crate::arch::invalidate::{DENIAL_STAYS, execute, of_local, of_root};
+use crate::arch::invalidate::{MAY_CACHE_DENIALS, execute, of_local, of_root};
 use crate::counters::count;
 use crate::cpu::Cpu;
 use crate::memory::USER_END;

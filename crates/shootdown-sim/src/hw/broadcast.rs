@@ -3,7 +3,7 @@
 //!
 //! An operation waits in a short list. A CPU that uses its TLB carries out the operations that are due for it (a seeded
 //! delay after the issue). [`Hw::sync_done`] completes the issuer's operations everywhere. It drops every entry filled
-//! before the issue, and later fills from withdrawn tables (`under_way.rs`); other younger entries may stay. Holders
+//! before the issue, and later fills from withdrawn tables (`in_flight.rs`); other younger entries may stay. Holders
 //! are found through the ledger's counts, not by visiting all CPUs.
 
 use super::cpu::HardwareFault;

@@ -21,11 +21,11 @@
 //!   iommu.rs    a TLB that belongs to devices
 //!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
 //!   deferred.rs asynchronous operations of those two
-//!   old_walks.rs  walks by a root that was replaced
+//!   old_root_walks.rs  walks by a root that was replaced
 //!   unpublished.rs  table writes that walkers need not see yet
 //!   quarantine.rs  frames and ranges of deferred unmaps
 //!   defect.rs   machines with injected defects, for tests of the tests
-//!   under_way.rs  fills from withdrawn tables while a broadcast is in progress
+//!   in_flight.rs  fills from withdrawn tables while a broadcast is in progress
 //! ```
 
 mod aarch64;

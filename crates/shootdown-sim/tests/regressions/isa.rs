@@ -248,7 +248,7 @@ fn newly_mapped_page_does_not_fault_again_after_an_unload() {
                     }
                 });
                 assert_eq!(system.faults(), pages);
-                unloaded.set(system.engine.kernel().counts().answers.let_go);
+                unloaded.set(system.engine.kernel().counts().answers.unloaded);
             });
             stage.cpu(1, move |system| {
                 system.load(&other);

@@ -78,10 +78,10 @@ impl Play {
         interleaving::end_walks_on(cpu);
         let clock = &self.engine.kernel().now;
         // Frees alternate between frequent and rare.
-        let hurry = clock.get() / 1_000_000 % 2 == 0;
+        let is_hot = clock.get() / 1_000_000 % 2 == 0;
         clock.set(
             clock.get()
-                + if hurry {
+                + if is_hot {
                     random.below(20_000)
                 } else {
                     random.below(200_000)

@@ -32,10 +32,10 @@ pub struct TrackingKernel {
     pub broadcasts: Broadcasts,
     pub now: Cell<u64>,
     /// CPUs with broadcasts issued and not synchronised; and the CPUs that those of each reach, one bit each.
-    under_way: Cell<u64>,
+    unsynchronised: Cell<u64>,
     reached: Cell<[u64; CPUS]>,
     /// CPUs with local invalidations issued and not synchronised.
-    local_under_way: Cell<u64>,
+    local_unsynchronised: Cell<u64>,
     pins: Cell<u32>,
     pub work: Cell<Work>,
     /// Memory that the invalidating CPU uses.
@@ -47,9 +47,9 @@ impl TrackingKernel {
         TrackingKernel {
             broadcasts,
             now: Cell::new(0),
-            under_way: Cell::new(0),
+            unsynchronised: Cell::new(0),
             reached: Cell::default(),
-            local_under_way: Cell::new(0),
+            local_unsynchronised: Cell::new(0),
             pins: Cell::new(0),
             work: Cell::default(),
             touched: RefCell::default(),
@@ -85,7 +85,7 @@ impl TrackingKernel {
             });
         }
         assert_ne!(self.pins.get(), 0, "broadcasts are issued where migration is forbidden");
-        self.under_way.set(self.under_way.get() | 1 << HERE.get());
+        self.unsynchronised.set(self.unsynchronised.get() | 1 << HERE.get());
         let mut reached = self.reached.get();
         reached[HERE.get()] |= cpus;
         self.reached.set(reached);
@@ -95,9 +95,9 @@ impl TrackingKernel {
     /// Asserts that nothing is left incomplete.
     pub fn is_settled(&self) {
         assert_eq!(self.pins.get(), 0, "a CPU is still pinned");
-        assert_eq!(self.under_way.get(), 0, "a broadcast was not synchronised");
+        assert_eq!(self.unsynchronised.get(), 0, "a broadcast was not synchronised");
         assert_eq!(
-            self.local_under_way.get(),
+            self.local_unsynchronised.get(),
             0,
             "a local invalidation was not synchronised"
         );
@@ -151,14 +151,15 @@ unsafe impl Kernel<1> for &TrackingKernel {
                 cached(HERE.get(), tag, |it| *it = Cached::Nothing);
             }
         }
-        self.local_under_way.set(self.local_under_way.get() | 1 << HERE.get());
+        self.local_unsynchronised
+            .set(self.local_unsynchronised.get() | 1 << HERE.get());
         caches::with(|caches| caches.invalidate(what));
         self.touched.borrow().touch();
     }
     fn local_sync(&self) {
         self.count(Did::Sync);
-        self.local_under_way
-            .set(self.local_under_way.get() & !(1 << HERE.get()));
+        self.local_unsynchronised
+            .set(self.local_unsynchronised.get() & !(1 << HERE.get()));
         caches::with(caches::Caches::local_sync);
     }
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
@@ -202,7 +203,7 @@ unsafe impl Kernel<1> for &TrackingKernel {
     fn broadcast_sync(&self) {
         assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
         self.count(Did::Bsync);
-        self.under_way.set(self.under_way.get() & !(1 << HERE.get()));
+        self.unsynchronised.set(self.unsynchronised.get() & !(1 << HERE.get()));
         let mut reached = self.reached.get();
         let cpus = std::mem::take(&mut reached[HERE.get()]);
         self.reached.set(reached);
