@@ -140,33 +140,10 @@ mod tests {
 
     #[test]
     fn ipi_has_a_stricter_goal_than_other_designs() {
-        let span = |median| Span {
-            times: 9,
-            cpu: 1,
-            median,
-            least: median,
-            most: median,
-            mean: median as f64,
-            waiting: 0.0,
-            firmware: 0.0,
-        };
-        let count = |kernel: &str, requester, target| Count {
-            kernel: kernel.into(),
-            workload: "madvise_spin".into(),
-            threads: 2,
-            ops: 9,
-            instructions_per_op: 1.0,
-            firmware_per_op: 0.0,
-            operations: [].into(),
-            interrupts_per_op: 1.0,
-            requester: Some(span(requester)),
-            barriers: None,
-            target: Some(span(target)),
-        };
         let text = shootdowns(&[
-            count(STOCK, 1000, 100),
-            count("ipi", 700, 60),
-            count("adaptive", 700, 61),
+            Count::example(STOCK, 1000, 100),
+            Count::example("ipi", 700, 60),
+            Count::example("adaptive", 700, 61),
         ]);
         let verdicts: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next_back()).collect();
         let verdicts: Vec<_> = verdicts

@@ -51,6 +51,36 @@ pub struct Count {
     pub target: Option<Span>,
 }
 
+#[cfg(test)]
+impl Count {
+    /// A count of `madvise_spin` with these medians.
+    pub fn example(kernel: &str, requester: u64, target: u64) -> Count {
+        let span = |median| Span {
+            times: 2000,
+            cpu: 1,
+            median,
+            least: median,
+            most: median,
+            mean: median as f64,
+            waiting: 0.0,
+            firmware: 0.0,
+        };
+        Count {
+            kernel: kernel.into(),
+            workload: "madvise_spin".into(),
+            threads: 2,
+            ops: 2000,
+            instructions_per_op: 2000.0,
+            firmware_per_op: 0.0,
+            operations: [("dsb".to_string(), 2.0)].into(),
+            interrupts_per_op: 1.0,
+            requester: Some(span(requester)),
+            barriers: None,
+            target: Some(span(target)),
+        }
+    }
+}
+
 /// The counts of one span, on all CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Span {

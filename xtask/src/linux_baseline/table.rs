@@ -303,41 +303,34 @@ mod tests {
 
     #[test]
     fn gate_is_half_of_the_linux_count() {
-        let span = |median| Span {
-            times: 9,
-            cpu: 1,
-            median,
-            least: median,
-            most: median,
-            mean: median as f64,
-            waiting: 0.0,
-            firmware: 0.0,
-        };
-        let count = |kernel: &str, requester, target| Count {
-            kernel: kernel.into(),
-            workload: "madvise_spin".into(),
-            threads: 2,
-            ops: 9,
-            instructions_per_op: 1.0,
-            firmware_per_op: 0.0,
-            operations: [("dsb".to_string(), 2.0)].into(),
-            interrupts_per_op: 1.0,
-            requester: Some(span(requester)),
-            barriers: None,
-            target: Some(span(target)),
-        };
-        let text = gate(&[count("Linux", 685, 419), count("ipi", 342, 210)]);
+        let text = gate(&[Count::example("Linux", 685, 419), Count::example("ipi", 342, 210)]);
         let verdicts: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next_back()).collect();
         let verdicts: Vec<&str> = verdicts
             .into_iter()
             .filter(|word| ["–", "met", "missed"].contains(word))
             .collect();
         assert_eq!(verdicts, ["–", "–", "met", "missed"], "{text}");
-        let alone = gate(&[count("ipi", 1, 1)]);
+        let alone = gate(&[Count::example("ipi", 1, 1)]);
         assert!(
             !alone.contains("met") && !alone.contains("missed"),
             "nothing to compare with: {alone}"
         );
         assert_eq!(gate(&[]), "");
+    }
+
+    #[test]
+    fn tables_fit_80_columns() {
+        let names = ["tlbi_local", "tlbi_broadcast", "dsb", "isb", "sgi", "root_load"];
+        let mut widest = Count::example("arm-local-first", 12_345, 1234);
+        widest.ops = 123_456;
+        widest.instructions_per_op = 123_456.0;
+        widest.operations = names.map(|name| (name.to_string(), 123.45)).into();
+        widest.requester.iter_mut().for_each(|span| span.waiting = 1234.5);
+        let counts = [Count::example("Linux", 12_345, 1234), widest];
+        let titles = [&["kernel", "ops"], &COUNT_TITLES[..]].concat();
+        let rows = counts.iter().map(|count| count_row(count, &counts));
+        let text = draw(&titles, 1, rows.collect()) + COUNTS_LEGEND + &operations(&counts) + &gate(&counts);
+        let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty() && text.contains("1234.5"), "{text}");
     }
 }
