@@ -169,8 +169,8 @@ fn functions(text: &str) -> Vec<(String, usize, usize)> {
 
 #[test]
 fn engine_functions_fit_a_screen() {
-    let text = "impl A {\n    pub(crate) fn a(\n        b: u8,\n    ) {\n        if c {\n            d(E { f });\n        \
-                }\n    }\n\n    fn g(&self);\n    const fn h() {}\n}\n";
+    let text = "impl A {\n    pub(crate) fn a(\n        b: u8,\n    ) {\n        if c {\n            d(E { f });\n\
+                \x20       }\n    }\n\n    fn g(&self);\n    const fn h() {}\n}\n";
     let expected =
         [("a", 7, 2), ("g", 1, 0), ("h", 1, 0)].map(|(name, lines, nesting)| (name.to_string(), lines, nesting));
     assert_eq!(functions(text), expected, "the search measures functions");

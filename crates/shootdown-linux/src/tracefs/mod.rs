@@ -164,7 +164,7 @@ impl Instance {
         &self.path
     }
 
-    /// Enables those of [`RECORDED_EVENTS`] that this kernel has, with `faults` also [`FAULTS`], and returns their names.
+    /// Enables those of [`RECORDED_EVENTS`] that this kernel has, with `faults` also [`FAULTS`]. Returns their names.
     ///
     /// # Errors
     /// When the kernel refuses, or lacks even task switches.
