@@ -239,7 +239,7 @@ impl<F: Facade> CostWords<F> {
         self.broadcast_from.0.load(Ordering::Relaxed)
     }
 
-    /// The threshold after a timed request that proposes another. It moves after [`CONFIRM_STREAK`] requests in a
+    /// The threshold after a timed request whose costs give `proposed`. It moves after [`CONFIRM_STREAK`] requests in a
     /// row that disagree with it.
     pub(super) fn confirm(&self, proposed: u64) -> u64 {
         let (now, streak) = (self.broadcast_from(), &self.estimates.0.streak);
