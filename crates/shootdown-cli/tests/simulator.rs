@@ -227,7 +227,7 @@ fn timeline_shows_interrupted_cpus_and_their_answers() {
     assert!(targets.len() >= 2 && lanes.len() == 8, "{value}");
     for target in targets {
         let (asked, answered) = (
-            target["asked_ns"].as_f64().unwrap(),
+            target["posted_ns"].as_f64().unwrap(),
             target["answered_ns"].as_f64().unwrap(),
         );
         assert!(0.0 < asked && asked < answered && answered <= duration, "{target}");

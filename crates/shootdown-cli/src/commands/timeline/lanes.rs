@@ -161,7 +161,7 @@ pub struct Lane {
     /// Its role.
     pub role: Role,
     /// When the request was posted at it, ns since the flush began.
-    #[serde(rename = "asked_ns")]
+    #[serde(rename = "posted_ns")]
     pub posted: Option<f64>,
     /// When the interrupt was sent to it; `None` also when another's was already on its way.
     #[serde(rename = "sent_ns")]
