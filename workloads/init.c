@@ -20,7 +20,7 @@
 #else
 #define REPORTS "/dev/console"
 #endif
-#define WORDS 16
+#define WORDS 24
 
 static void off(void)
 {
@@ -103,7 +103,8 @@ static void run(char *line)
     }
     int status;
     need(waitpid(child, &status, 0) < 0, "waitpid");
-    printf("{\"ran\":\"%s\",\"status\":%d,\"shootdown_interrupts\":%lu,\"call_interrupts\":%lu}\n", words[0],
+    /* On a line of its own: the program may have ended within one. */
+    printf("\n{\"ran\":\"%s\",\"status\":%d,\"shootdown_interrupts\":%lu,\"call_interrupts\":%lu}\n", words[0],
            WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), interrupts("TLB shootdowns") - shootdowns,
            interrupts("Function call interrupts") - calls);
     fflush(stdout);

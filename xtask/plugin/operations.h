@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum kind { ORDINARY, PAUSE, RETURN, CALL, BEGINS, ENDS };
+enum kind { ORDINARY, PAUSE, RETURN, CALL, MASKS, UNMASKS, BEGINS, ENDS };
 
 #define OPERATIONS 8
 
@@ -58,10 +58,15 @@ static enum kind kind_x86_64(const uint8_t *bytes, size_t size)
 {
     static const uint8_t begin_bytes[] = {0x0f, 0x1f, 0x80, 0x31, 0x42, 0x64, 0x53};
     static const uint8_t end_bytes[] = {0x0f, 0x1f, 0x80, 0x32, 0x45, 0x64, 0x53};
+    static const uint8_t sysret_bytes[] = {0x48, 0x0f, 0x07};
     if (size == 2 && bytes[0] == 0xf3 && bytes[1] == 0x90)
         return PAUSE;
     if (size == 2 && bytes[0] == 0x48 && bytes[1] == 0xcf)
         return RETURN;
+    if (size == 1 && bytes[0] == 0xfa)
+        return MASKS;
+    if ((size == 1 && bytes[0] == 0xfb) || (size == 3 && !memcmp(bytes, sysret_bytes, size)))
+        return UNMASKS;
     if (size == sizeof begin_bytes && !memcmp(bytes, begin_bytes, size))
         return BEGINS;
     if (size == sizeof end_bytes && !memcmp(bytes, end_bytes, size))

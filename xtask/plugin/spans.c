@@ -6,6 +6,7 @@
  *   span=NAME:interrupt:ADDRESS   from the entry of a handler until the return from the exception
  *   span=NAME:interrupt:ADDRESS:VIA   the same, counted only if the instruction at VIA is executed in between
  *   span=NAME:barriers:0          from the barrier before a broadcast invalidation to the one behind it (Arm)
+ *   span=NAME:masked:0            from a CLI to the next STI, IRET or SYSRET, with what is executed between them (x86-64)
  *   out=FILE                      where the counts go
  * with as many spans as fit. Addresses are hexadecimal. Only spans that begin in a window count: a program or the kernel
  * opens and closes windows by two no-operations with a number in them (workloads/measured_loop.c). Without spans only
@@ -60,7 +61,7 @@ __attribute__((visibility("default"))) int qemu_plugin_version = PLUGIN_VERSION;
 
 struct span {
     char name[64];
-    bool interrupt, barriers;
+    bool interrupt, barriers, masked;
     uint64_t entry, via; /* via: 0 for any way */
 };
 static struct span spans[SPANS];
@@ -196,6 +197,20 @@ static void close_span(struct cpu *cpu, unsigned s, struct open *open)
     tally->firmware += firmware;
 }
 
+/* Interrupts have been masked, or are no longer. */
+static void mask(struct cpu *cpu, bool masked)
+{
+    for (unsigned s = 0; window && s < span_count; s++) {
+        struct open *open = &cpu->open[s];
+        if (!spans[s].masked)
+            continue;
+        if (open->is && !masked)
+            close_span(cpu, s, open);
+        else if (!open->is && masked)
+            *open = (struct open){.is = true, .from = cpu->executed, .waited = cpu->waited, .handled = cpu->handled};
+    }
+}
+
 /* An instruction is about to be executed. `executed` counts those before it. */
 static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind kind)
 {
@@ -205,7 +220,7 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
         if (!(pc >> 63))
             cpu->depth = 0;
         for (unsigned s = 0; s < span_count; s++) {
-            if (spans[s].barriers)
+            if (spans[s].barriers || spans[s].masked)
                 continue;
             if (spans[s].interrupt) {
                 if (pc == spans[s].via && cpu->depth && cpu->handlers[cpu->depth - 1].span == s)
@@ -242,6 +257,8 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
     cpu->calls = kind == CALL;
     cpu->pc = pc;
     cpu->size = size;
+    if (kind == MASKS || kind == UNMASKS || kind == RETURN)
+        mask(cpu, kind == MASKS);
     if (kind == RETURN) {
         if (cpu->depth) {
             struct handler *handler = &cpu->handlers[--cpu->depth];
@@ -266,6 +283,8 @@ STEP(ordinary, ORDINARY)
 STEP(pause_loop, PAUSE)
 STEP(returns, RETURN)
 STEP(calls_out, CALL)
+STEP(masks, MASKS)
+STEP(unmasks, UNMASKS)
 STEP(begins, BEGINS)
 STEP(ends, ENDS)
 
@@ -310,7 +329,8 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
     (void)id;
     static void (*const calls[])(unsigned, void *) = {
         [ORDINARY] = ordinary, [PAUSE] = pause_loop, [RETURN] = returns,
-        [CALL] = calls_out,    [BEGINS] = begins,    [ENDS] = ends,
+        [CALL] = calls_out,    [MASKS] = masks,      [UNMASKS] = unmasks,
+        [BEGINS] = begins,     [ENDS] = ends,
     };
     size_t count = qemu_plugin_tb_n_insns(block);
     for (size_t i = 0; i < count; i++) {
@@ -364,12 +384,13 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
         struct span *span = &spans[span_count];
         if (span_count == SPANS ||
             sscanf(argv[i], "span=%63[^:]:%15[^:]:%" SCNx64 ":%" SCNx64, span->name, kind, &span->entry, &span->via) < 3 ||
-            (strcmp(kind, "call") && strcmp(kind, "interrupt") && strcmp(kind, "barriers"))) {
+            (strcmp(kind, "call") && strcmp(kind, "interrupt") && strcmp(kind, "barriers") && strcmp(kind, "masked"))) {
             fprintf(stderr, "spans: not a span, or too many: %s\n", argv[i]);
             return 1;
         }
         span->interrupt = !strcmp(kind, "interrupt");
         span->barriers = !strcmp(kind, "barriers");
+        span->masked = !strcmp(kind, "masked");
         span_count++;
     }
     if (!out) {

@@ -116,6 +116,8 @@ pub fn run(arch: Arch, designs: &[&str], end: Instant) -> Result<(), String> {
             mode: Mode::Turns(None),
             may_fail,
             words,
+            files: &[],
+            machine: &[],
         };
         boot.run(end.min(Instant::now() + LIMIT), |_, _| {})
             .map_err(|why| format!("{}: {why}", guest.name))

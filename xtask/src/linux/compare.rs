@@ -5,30 +5,42 @@ use std::time::Instant;
 
 use shootdown_qemu::{Emulator, Plugin};
 
-use super::{Mode, STOCK, boot, guest, planned, programs};
-use crate::linux_baseline::boot::Counter;
+use super::{Mode, Planned, STOCK, boot, guest, packages, planned, programs};
+use crate::linux_baseline::boot::{Boot, Counter};
+use crate::linux_baseline::initramfs::GuestFile;
 use crate::linux_baseline::spans::{self, Count, Span};
-use crate::linux_baseline::table::{COUNT_TITLES, COUNTS_LEGEND, SPAN_TITLES, count_cells, draw, ratio, span_cells};
+use crate::linux_baseline::table::{
+    COUNT_TITLES, COUNTS_LEGEND, SPAN_TITLES, count_cells, draw, number, per_operation, ratio, span_cells,
+};
 use crate::workspace;
 
 /// Virtual CPUs.
 const CPUS: u32 = 2;
 
-/// The programs, with threads.
-const RUNS: [(&str, u32); 9] = [
-    ("madvise_spin", 2),
-    ("madvise_spin", 1),
-    ("tlb_flush1", 2),
-    ("tlb_flush2", 2),
-    ("tlb_flush3", 2),
-    ("mprotect_all", 2),
-    ("gup", 2),
-    ("page_fault", 2),
-    ("mmap", 2),
+/// The programs, with threads or processes, and operations of the first one.
+const RUNS: [(&str, u32, u64); 13] = [
+    ("madvise_spin", 2, OPS),
+    ("madvise_spin", 1, OPS),
+    ("tlb_flush1", 2, OPS),
+    ("tlb_flush2", 2, OPS),
+    ("tlb_flush3", 2, OPS),
+    ("mprotect_all", 2, OPS),
+    ("gup", 2, OPS),
+    ("page_fault", 2, OPS),
+    ("mmap", 2, OPS),
+    (SWITCH, 2, OPS),
+    ("process_churn", 2, 500),
+    ("exec", 2, 500),
+    ("compile", 2, 100),
 ];
-
-/// Operations of the first thread.
 const OPS: u64 = 2000;
+
+/// Two processes on one CPU, which yield it to each other.
+const SWITCH: &str = "switch";
+
+/// Each program runs so often in a boot, and the rows are means: which CPU is idle while another flushes differs from
+/// run to run.
+const TIMES: usize = 5;
 
 /// Stands for a missing figure.
 const NONE: &str = "–";
@@ -37,6 +49,7 @@ const NONE: &str = "–";
 /// target, and of a flush with no other CPU.
 const GOALS: [(f64, f64); 2] = [(0.6, 0.6), (0.8, 0.6)];
 const GOAL_ALONE: f64 = 0.9;
+const GOAL_SWITCH: f64 = 1.0;
 
 /// Prints the tables.
 ///
@@ -47,20 +60,37 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
     let qemu = Emulator::find()?.version;
     let folder = workspace::built().join("linux-baseline");
     let plugin = Plugin::build(&workspace::root(), qemu, &folder, &AtomicBool::new(false))?;
-    let plan = RUNS.map(|(name, threads)| planned(name, threads, OPS));
+    let once = RUNS.map(|(name, threads, ops)| planned(name, threads, ops));
+    let plan: Vec<Planned> = std::iter::repeat_n(once, TIMES).flatten().collect();
+    let files = compiler(end)?;
     let mut counts = Vec::new();
     println!("QEMU {qemu}, {CPUS} virtual CPUs in turns, by a count of instructions");
     for name in std::iter::once(STOCK).chain(designs.iter().map(String::as_str)) {
         let guest = guest(name, end)?;
         let found = boot(&guest, &programs, &[], CPUS, Mode::Turns(None), "", end)?;
         println!("  {name}: {} ({})", found.kernel, guest.origin);
-        let spans = guest.spans(&found.symbols, end)?;
+        let mut spans = guest.spans(&found.symbols, end)?;
+        spans.extend(spans::further(&found.symbols)?);
         let mode = Mode::Turns(Some(Counter {
             plugin: &plugin,
             spans: &spans,
         }));
-        let report = boot(&guest, &programs, &plan, CPUS, mode, "", end)?;
-        counts.extend(spans::counts(name, &report, &plugin)?);
+        let report = super::run_boot(
+            &Boot {
+                guest: &guest,
+                programs: &programs,
+                plan: &plan,
+                cpus: CPUS,
+                mode,
+                may_fail: false,
+                words: "",
+                files: &files,
+                machine: &[],
+            },
+            super::LIMIT,
+            end,
+        )?;
+        counts.extend(means(spans::counts(name, &report, &plugin)?));
     }
     print!("\n{}", operations(&counts));
     print!(
@@ -71,22 +101,59 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
         "\nInstructions of a flush with no other CPU (madvise_spin, 1 thread)\n{}",
         alone(&counts)
     );
+    print!(
+        "\nInstructions of a switch between two address spaces ({SWITCH}, 2 processes on one CPU)\n{}",
+        switches(&counts)
+    );
+    print!(
+        "\nInterrupts masked: instructions from CLI to the next STI, IRET or SYSRET, one run each\n{}",
+        masked(&counts)
+    );
     Ok(())
 }
 
 /// One row for each program and kernel.
 fn operations(counts: &[Count]) -> String {
-    let of = |run: &(&str, u32)| {
+    let of = |run: &(&str, u32, u64)| {
         let all: Vec<&Count> = counts.iter().filter(|count| is(count, *run)).collect();
         all.iter()
             .map(|count| count_cells(count, Some(all[0])).to_vec())
             .collect::<Vec<_>>()
     };
     let titles = [&["kernel"], &COUNT_TITLES[..]].concat();
-    draw(&titles, 1, RUNS.iter().flat_map(of).collect()) + COUNTS_LEGEND
+    let means = format!("Means of {TIMES} runs. ");
+    draw(&titles, 1, RUNS.iter().flat_map(of).collect()) + &means + COUNTS_LEGEND
 }
 
-fn is(count: &Count, (workload, threads): (&str, u32)) -> bool {
+/// The compiler of the program `compile`, and what it compiles.
+fn compiler(end: Instant) -> Result<Vec<GuestFile>, String> {
+    let mut files = packages::program("tcc", "usr/bin/tcc", end)?;
+    files.push(GuestFile {
+        path: "usr/src/compiled.c".into(),
+        from: workspace::root().join("linux/compiled.c"),
+    });
+    Ok(files)
+}
+
+/// One count for each run of [`RUNS`] of those that were repeated. The spans are those of the first.
+fn means(all: Vec<Count>) -> Vec<Count> {
+    let (first, others) = all.split_at(RUNS.len().min(all.len()));
+    let mean = |count: &Count| {
+        let same = others
+            .iter()
+            .filter(|other| other.workload == count.workload && other.threads == count.threads);
+        let same: Vec<&Count> = same.chain([count]).collect();
+        let mean = |part: fn(&Count) -> f64| same.iter().map(|count| part(count)).sum::<f64>() / same.len() as f64;
+        Count {
+            instructions_per_op: mean(|count| count.instructions_per_op),
+            interrupts_per_op: mean(|count| count.interrupts_per_op),
+            ..count.clone()
+        }
+    };
+    first.iter().map(mean).collect()
+}
+
+fn is(count: &Count, (workload, threads, _): (&str, u32, u64)) -> bool {
     count.workload == workload && count.threads == threads
 }
 
@@ -105,6 +172,36 @@ fn shootdowns(counts: &[Count]) -> String {
     });
     let rows: Vec<Vec<String>> = rows.flatten().collect();
     draw_spans(rows)
+}
+
+fn switches(counts: &[Count]) -> String {
+    let all: Vec<&Count> = counts.iter().filter(|count| count.workload == SWITCH).collect();
+    let rows = all.iter().filter_map(|count| {
+        let (span, stock) = (count.switch.as_ref()?, all[0].switch.as_ref()?);
+        Some(span_row(count, "switch", span, stock, GOAL_SWITCH))
+    });
+    draw_spans(rows.collect())
+}
+
+/// One row for each program and kernel: sections with interrupts masked.
+fn masked(counts: &[Count]) -> String {
+    let row = |count: &Count| {
+        let span = count.masked.as_ref()?;
+        let mut cells = vec![format!("{}, {}", count.workload, count.threads), count.kernel.clone()];
+        cells.push(per_operation(span.times as f64 / count.ops as f64));
+        cells.extend([span.median, span.most].map(|count| number(count as f64)));
+        cells.push(number(span.mean * span.times as f64 / count.ops as f64));
+        Some(cells)
+    };
+    let titles = ["kernel", "times/op", "median", "most", "instructions/op"];
+    let of = |run: &(&str, u32, u64)| {
+        counts
+            .iter()
+            .filter(|count| is(count, *run))
+            .filter_map(row)
+            .collect::<Vec<_>>()
+    };
+    draw(&titles, 1, RUNS.iter().flat_map(of).collect())
 }
 
 fn alone(counts: &[Count]) -> String {

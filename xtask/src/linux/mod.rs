@@ -4,7 +4,11 @@
 
 mod build;
 mod compare;
+mod kernel_log;
+mod packages;
+mod selftests;
 mod sources;
+mod stress;
 mod test;
 
 use std::path::PathBuf;
@@ -16,9 +20,9 @@ use shootdown_qemu::Arch;
 
 use super::linux_baseline::boot::{Boot, Mode};
 use super::linux_baseline::guest::Guest;
-use super::linux_baseline::initramfs::Planned;
+use super::linux_baseline::initramfs::{GuestFile, Planned};
 use super::linux_baseline::report::Report;
-use super::{debian, workloads};
+use super::{debian, workloads, workspace};
 
 /// The name of the kernel without the engine.
 const STOCK: &str = "Linux";
@@ -29,8 +33,27 @@ const BUDGET: Duration = Duration::from_secs(90 * 60);
 /// Time limit of a boot.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
+/// Commands for guests that run programs that are not ours, and the script that prepares them.
+const BUSYBOX: &str = "bin/busybox";
+const SETUP: &str = "setup.sh";
+
+/// Their machine: two nodes of memory, 2 GiB.
+const LARGE: [&str; 10] = [
+    "-m",
+    "2048",
+    "-object",
+    "memory-backend-ram,id=near,size=1G",
+    "-object",
+    "memory-backend-ram,id=far,size=1G",
+    "-numa",
+    "node,memdev=near,cpus=0-1",
+    "-numa",
+    "node,memdev=far,cpus=2-3",
+];
+const LARGE_CPUS: u32 = 4;
+
 /// Programs of `linux/`.
-const PROGRAMS: [&str; 4] = ["remap", "compact", "collapse", "hotplug"];
+const PROGRAMS: [&str; 7] = ["remap", "compact", "collapse", "hotplug", "switch", "exec", "compile"];
 
 /// Linux 6.12 with the engine in place of its own TLB code (arch/x86/mm/tlb.c), built from Debian's sources
 #[derive(Debug, Parser)]
@@ -49,19 +72,39 @@ struct Args {
 enum What {
     /// Build the kernels: Linux as it is, and with the engine compiled for each design
     Build(Designs),
-    /// Boot them with 1, 2 and 4 CPUs and run programs that check what they read; and with invalidation switched off,
+    /// Boot them with 1, 2, 4 and 8 CPUs and run programs that check what they read; and with invalidation switched off,
     /// which the programs must notice
     Test(Designs),
+    /// Run the kernel's own tests of memory management and of x86 (tools/testing/selftests), stock beside the engine
+    Selftests(Designs),
+    /// Run Debian's stress-ng with verification, while CPUs go offline and come back
+    Stress(Stress),
     /// Count instructions and interrupts of both
     Compare(Designs),
 }
+
+/// Designs that can be compiled in.
+const DESIGNS: [&str; 3] = ["ipi", "preemptible", "adaptive"];
 
 /// The designs of the engine, each compiled in.
 #[derive(Debug, clap::Args)]
 struct Designs {
     /// Designs of the engine
-    #[arg(long, value_delimiter = ',', default_value = "ipi,adaptive", value_parser = ["ipi", "adaptive"])]
+    #[arg(long, value_delimiter = ',', default_value = "ipi,adaptive", value_parser = DESIGNS)]
     designs: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Stress {
+    /// Designs of the engine
+    #[arg(long, value_delimiter = ',', default_value = "adaptive", value_parser = DESIGNS)]
+    designs: Vec<String>,
+    /// Minutes of all stressors together, for each kernel
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
+    minutes: u32,
+    /// Run them on Linux as it is too
+    #[arg(long)]
+    stock: bool,
 }
 
 /// Runs the command with the words after its name.
@@ -75,10 +118,17 @@ pub fn main(words: &[&str]) -> ExitCode {
             return ExitCode::from(message.exit_code() as u8);
         }
     };
-    let end = Instant::now() + BUDGET;
+    let budget = match &args.what {
+        // For each kernel.
+        What::Stress(stress) => Duration::from_secs(60 * u64::from(stress.minutes)) * (stress.designs.len() as u32 + 1),
+        _ => Duration::ZERO,
+    };
+    let end = Instant::now() + BUDGET + budget;
     let outcome = match &args.what {
         What::Build(Designs { designs }) => build_all(designs, end),
         What::Test(Designs { designs }) => test::run(designs, end),
+        What::Selftests(Designs { designs }) => selftests::run(designs, end),
+        What::Stress(stress) => stress::run(&stress.designs, stress.minutes, stress.stock, end),
         What::Compare(Designs { designs }) => compare::run(designs, end),
     };
     match outcome {
@@ -122,6 +172,30 @@ fn planned(name: &str, threads: u32, ops: u64) -> Planned {
     }
 }
 
+/// A run of a command of busybox.
+fn busybox(words: &str) -> Planned {
+    Planned {
+        workload: BUSYBOX.into(),
+        threads: 1,
+        arguments: words.into(),
+    }
+}
+
+/// Busybox, and the script that prepares a guest for programs that are not ours.
+fn guest_files(end: Instant) -> Result<Vec<GuestFile>, String> {
+    let busybox = packages::unpacked("busybox-static", end)?.join(BUSYBOX);
+    Ok(vec![
+        GuestFile {
+            path: BUSYBOX.into(),
+            from: busybox,
+        },
+        GuestFile {
+            path: SETUP.into(),
+            from: workspace::root().join("linux").join(SETUP),
+        },
+    ])
+}
+
 fn number_of_cpus(cpus: u32) -> String {
     match cpus {
         1 => "1 CPU".into(),
@@ -147,12 +221,20 @@ fn boot(
         mode,
         may_fail: false,
         words,
+        files: &[],
+        machine: &[],
     };
-    boot.run(end.min(Instant::now() + LIMIT), |_, _| {}).map_err(|why| {
+    run_boot(&boot, LIMIT, end)
+}
+
+/// Boots; says in an error which kernel it was, and how it was started.
+fn run_boot(boot: &Boot, limit: Duration, end: Instant) -> Result<Report, String> {
+    let words = boot.words;
+    boot.run(end.min(Instant::now() + limit), |_, _| {}).map_err(|why| {
         format!(
             "{}, {}{}{words}: {why}",
-            guest.name,
-            number_of_cpus(cpus),
+            boot.guest.name,
+            number_of_cpus(boot.cpus),
             if words.is_empty() { "" } else { ", " }
         )
     })

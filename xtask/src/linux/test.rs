@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Mode, Planned, boot, guest, planned, programs};
 
 /// Numbers of CPUs. One emulator thread runs them all in turns.
-const CPUS: [u32; 3] = [1, 2, 4];
+const CPUS: [u32; 4] = [1, 2, 4, 8];
 
 /// The programs, and their operations.
 const CHECKED: [(&str, u64); 11] = [

@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde::Deserialize;
 use shootdown_qemu::Plugin;
 
+use super::initramfs::GuestFile;
 use super::report::{Ended, Ran, Report};
 use super::{Guest, Planned, child, initramfs, machine};
 use crate::workspace;
@@ -16,6 +17,8 @@ use crate::workspace;
 pub enum Mode<'a> {
     /// In parallel, one host thread each: as fast as the host.
     Parallel,
+    /// In turns of one host thread, by the host's clock.
+    OneThread,
     /// In turns, by a count of instructions; time is that count, one nanosecond each.
     Turns(Option<Counter<'a>>),
 }
@@ -46,6 +49,10 @@ pub struct Boot<'a> {
     pub may_fail: bool,
     /// Further words of the kernel command line.
     pub words: &'a str,
+    /// Further files of the guest.
+    pub files: &'a [GuestFile],
+    /// Further arguments of QEMU.
+    pub machine: &'a [&'a str],
 }
 
 /// A line of the report. The programs of workloads/ and its init.c write them.
@@ -91,9 +98,12 @@ impl Boot<'_> {
         let folder = folder()?;
         let archive = folder.join("initramfs");
         let console = folder.join("console.log");
-        let bytes = initramfs::archive(self.programs, self.plan)?;
+        let bytes = initramfs::archive(self.programs, self.plan, self.files)?;
         std::fs::write(&archive, bytes).map_err(|error| format!("{}: {error}", archive.display()))?;
-        let mut report = Report::default();
+        let mut report = Report {
+            console: console.clone(),
+            ..Report::default()
+        };
         let mut reading = Reading {
             may_fail: self.may_fail,
             ..Reading::default()
@@ -120,8 +130,12 @@ impl Boot<'_> {
             }
         });
         if let Err(why) = outcome {
+            let during = match next(report.ended.len()) {
+                run if self.may_fail && !run.is_empty() => format!(" during {run:?}"),
+                _ => String::new(),
+            };
             return Err(format!(
-                "{why}{}; its console is in {}",
+                "{why}{during}{}; its console is in {}",
                 reading.output(),
                 console.display()
             ));
@@ -143,8 +157,11 @@ impl Boot<'_> {
         command.args(machine::archive(arch, self.guest.is_linux(), archive));
         let counted = matches!(self.mode, Mode::Turns(_));
         let append = format!("{} {}", self.guest.append(counted), self.words);
-        command.args(["-append", append.trim_end()]);
+        command.args(["-append", append.trim_end()]).args(self.machine);
         match self.mode {
+            Mode::OneThread => {
+                command.args(["-accel", "tcg,thread=single"]);
+            }
             Mode::Parallel => {
                 command.args(["-accel", "tcg,thread=multi"]);
             }
@@ -232,7 +249,7 @@ impl Reading {
                     _ => return Err(format!("{ran} ended with status {status}")),
                 }
                 let output = if self.may_fail {
-                    self.others.drain(..).collect::<Vec<_>>().join("; ")
+                    self.others.drain(..).collect::<Vec<_>>().join("\n")
                 } else {
                     String::new()
                 };

@@ -43,21 +43,7 @@ impl Guest {
         let archive = kernel_package::Archive::of(arch);
         let package = archive.find(named, end)?;
         let folder = workspace::root().join("target/linux-baseline");
-        let place = folder.join(format!("{}_{}", package.name, package.version.replace(':', "_")));
-        if !place.is_dir() {
-            eprintln!("== downloading {} {}", package.name, package.version);
-            // Whole or not at all: unpacked aside, then renamed.
-            let aside = folder.join(format!("{}.tmp", std::process::id()));
-            std::fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
-            let unpacked = archive.unpack(&package, &aside, end).and_then(|()| {
-                std::fs::rename(&aside, &place).map_err(|error| format!("{}: {error}", place.display()))
-            });
-            if unpacked.is_err() {
-                let _ = std::fs::remove_dir_all(&aside);
-            }
-            unpacked?;
-        }
-        let boot = place.join("boot");
+        let boot = archive.unpacked(&package, &folder, end)?.join("boot");
         let files = std::fs::read_dir(&boot).map_err(|error| format!("{}: {error}", boot.display()))?;
         let kernel = files
             .filter_map(|file| Some(file.ok()?.path()))

@@ -1,7 +1,8 @@
 //! The files of a guest: init, the programs, the plan, the names of the functions to locate.
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cpio::newc::{Builder, ModeFileType, trailer};
 
@@ -25,11 +26,20 @@ impl Planned {
     }
 }
 
+/// A file of the guest, executable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestFile {
+    /// Its path there, without the first slash.
+    pub path: String,
+    /// Where its content is.
+    pub from: PathBuf,
+}
+
 /// The archive, uncompressed.
 ///
 /// # Errors
 /// When a program cannot be read.
-pub fn archive(programs: &Path, plan: &[Planned]) -> Result<Vec<u8>, String> {
+pub fn archive(programs: &Path, plan: &[Planned], files: &[GuestFile]) -> Result<Vec<u8>, String> {
     let mut archive = Vec::new();
     let mut add = |name: &str, kind: ModeFileType, mode: u32, device: (u32, u32), content: &[u8]| {
         let entry = Builder::new(name)
@@ -43,7 +53,15 @@ pub fn archive(programs: &Path, plan: &[Planned]) -> Result<Vec<u8>, String> {
             .and_then(|()| writer.finish().map(drop))
             .map_err(|error| format!("{name}: {error}"))
     };
-    for folder in ["dev", "proc"] {
+    let folders: BTreeSet<&Path> = files
+        .iter()
+        .flat_map(|file| Path::new(&file.path).ancestors().skip(1))
+        .collect();
+    let folders = folders.iter().filter_map(|folder| folder.to_str());
+    for folder in ["dev", "proc"]
+        .into_iter()
+        .chain(folders.filter(|folder| !folder.is_empty()))
+    {
         add(folder, ModeFileType::Directory, 0o755, (0, 0), &[])?;
     }
     for (name, device) in [("dev/console", (5, 1)), ("dev/null", (1, 3)), ("dev/ttyS1", (4, 65))] {
@@ -52,9 +70,11 @@ pub fn archive(programs: &Path, plan: &[Planned]) -> Result<Vec<u8>, String> {
     let mut names: Vec<&str> = plan.iter().map(|run| run.workload.as_str()).chain(["init"]).collect();
     names.sort_unstable();
     names.dedup();
-    for name in names {
-        let file = programs.join(name);
-        let content = std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    names.retain(|name| files.iter().all(|file| file.path != *name));
+    let programs = names.into_iter().map(|name| (name, programs.join(name)));
+    let files = files.iter().map(|file| (file.path.as_str(), file.from.clone()));
+    for (name, from) in programs.chain(files) {
+        let content = std::fs::read(&from).map_err(|error| format!("{}: {error}", from.display()))?;
         add(name, ModeFileType::Regular, 0o755, (0, 0), &content)?;
     }
     let lines: String = plan.iter().map(Planned::line).collect();
@@ -85,6 +105,6 @@ mod tests {
             threads: 2,
             arguments: "2 --ops 100".into(),
         };
-        assert!(archive(Path::new("/nowhere"), &[run]).is_err_and(|why| why.contains("/nowhere/init")));
+        assert!(archive(Path::new("/nowhere"), &[run], &[]).is_err_and(|why| why.contains("/nowhere/init")));
     }
 }

@@ -149,6 +149,42 @@ impl Archive {
         }
     }
 
+    /// The folder of a package below `folder`: downloaded and unpacked, unless that was done before.
+    ///
+    /// # Errors
+    /// When it cannot be downloaded or unpacked.
+    pub fn unpacked(&self, package: &Package, folder: &Path, end: Instant) -> Result<PathBuf, String> {
+        let place = folder.join(format!("{}_{}", package.name, package.version.replace(':', "_")));
+        if place.is_dir() {
+            return Ok(place);
+        }
+        eprintln!("== downloading {} {}", package.name, package.version);
+        // Whole or not at all: unpacked aside, then renamed.
+        let aside = folder.join(format!("{}.tmp", std::process::id()));
+        std::fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
+        let unpacked = self
+            .unpack(package, &aside, end)
+            .and_then(|()| std::fs::rename(&aside, &place).map_err(|error| format!("{}: {error}", place.display())));
+        if unpacked.is_err() {
+            let _ = std::fs::remove_dir_all(&aside);
+        }
+        unpacked.map(|()| place)
+    }
+
+    /// The packages that this one depends on, by name; of alternatives all.
+    ///
+    /// # Errors
+    /// When the lists do not name the package.
+    pub fn depends(&self, package: &Package, end: Instant) -> Result<Vec<String>, String> {
+        let mut list = self.command("apt-cache");
+        list.args(["depends", "--important", &self.qualified(&package.name)]);
+        let text = child::output(&mut list, end)?;
+        let names = text
+            .lines()
+            .filter_map(|line| line.trim_start_matches([' ', '|']).strip_prefix("Depends: "));
+        Ok(names.filter(|name| !name.starts_with('<')).map(String::from).collect())
+    }
+
     /// Downloads a package and unpacks it into `folder`, which must exist. Nothing is installed.
     ///
     /// # Errors

@@ -201,6 +201,8 @@ fn run(args: &Args) -> Result<Findings, String> {
             mode,
             may_fail: false,
             words: "",
+            files: &[],
+            machine: &[],
         };
         let report = boot.run(end, |done, next| {
             bar.set_position(done as u64);

@@ -1,10 +1,13 @@
 //! The reports of a guest about its kernel and its programs.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// A guest's reports.
 #[derive(Debug, Default)]
 pub struct Report {
+    /// The file with its console.
+    pub console: PathBuf,
     /// Name and release of its kernel.
     pub kernel: String,
     /// Addresses of functions of its kernel.

@@ -10,22 +10,28 @@ use super::report::{Ran, Report};
 /// Functions of Linux on x86-64 and RISC-V: the requester's; on x86-64 the target's interrupt entries (the second when
 /// it is the only target). On RISC-V Linux calls OpenSBI instead. On Arm its flush has no function: the compiler puts
 /// it into those that clear entries.
-pub const SYMBOLS: [&str; 4] = [
+pub const SYMBOLS: [&str; 5] = [
     "flush_tlb_mm_range",
     "asm_sysvec_call_function",
     "asm_sysvec_call_function_single",
     OF_ENGINE,
+    SWITCHES,
 ];
 
 /// The target's interrupt entry where the engine is inside Linux (`linux/`).
 const OF_ENGINE: &str = "asm_sysvec_shootdown";
 
+/// What switches address spaces.
+const SWITCHES: &str = "switch_mm_irqs_off";
+
 const REQUESTER: &str = "requester";
 const TARGET: &str = "target";
 const BARRIERS: &str = "barriers";
+const SWITCH: &str = "switch";
+const MASKED: &str = "masked";
 
 /// One workload with a number of threads on one kernel, CPUs in turns.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Count {
     /// The kernel: `Linux`, or the design.
     pub kernel: String,
@@ -49,6 +55,10 @@ pub struct Count {
     pub barriers: Option<Span>,
     /// The interrupt at the target.
     pub target: Option<Span>,
+    /// A switch of address spaces, where it was counted.
+    pub switch: Option<Span>,
+    /// Interrupts masked by CLI, until the next STI, IRET or SYSRET, where it was counted.
+    pub masked: Option<Span>,
 }
 
 #[cfg(test)]
@@ -124,6 +134,20 @@ pub fn of_linux(arch: Arch, symbols: &BTreeMap<String, u64>) -> Result<Vec<Strin
     })
 }
 
+/// Further spans of Linux on x86-64: switches of address spaces, and sections with interrupts masked.
+///
+/// # Errors
+/// As [`of_linux`].
+pub fn further(symbols: &BTreeMap<String, u64>) -> Result<Vec<String>, String> {
+    let entry = symbols
+        .get(SWITCHES)
+        .ok_or_else(|| format!("this kernel has no function {SWITCHES}, so its switches cannot be counted"))?;
+    Ok(vec![
+        format!("span={SWITCH}:call:{entry:x}"),
+        format!("span={MASKED}:masked:0"),
+    ])
+}
+
 /// From the DSB before a broadcast TLBI to the one behind it.
 pub fn barriers() -> String {
     format!("span={BARRIERS}:barriers:0")
@@ -171,6 +195,8 @@ pub fn counts(kernel: &str, report: &Report, plugin: &Plugin) -> Result<Vec<Coun
             requester: span(&window, REQUESTER),
             barriers: span(&window, BARRIERS),
             target: span(&window, TARGET),
+            switch: span(&window, SWITCH),
+            masked: span(&window, MASKED),
         }
     };
     Ok(windows.into_iter().zip(&report.ran).map(count).collect())
