@@ -1,6 +1,6 @@
 //! Programs of Debian's packages for the guest, with the shared libraries that they need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::linux_baseline::initramfs::GuestFile;
 use crate::linux_baseline::kernel_package::{Archive, Package};
 
 /// The folders of shared libraries in a package.
-const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+const FOLDERS: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
 
 /// What loads them, and its path in the guest.
 const LOADER: &str = "ld-linux-x86-64.so.2";
@@ -48,57 +48,79 @@ pub fn program(package: &str, path: &str, end: Instant) -> Result<Vec<GuestFile>
     let archive = Archive::of(Arch::X86_64);
     let first = find(&archive, package, end)?;
     let from = fetch(&archive, &first, end)?.join(path);
-    let mut unpacked = BTreeMap::from([(first.name.clone(), from.clone())]);
-    let mut libraries = BTreeMap::new();
-    let mut expandable = vec![first];
     let mut wanted = needed(&from, end)?;
     wanted.push(LOADER.into());
-    let mut files = vec![GuestFile {
-        path: path.into(),
-        from,
-    }];
+    let mut libraries = Libraries {
+        archive,
+        known: BTreeSet::from([first.name.clone()]),
+        last: vec![first],
+        files: BTreeMap::new(),
+    };
+    let path = path.to_string();
+    let mut files = vec![GuestFile { path, from }];
     while let Some(name) = wanted.pop() {
-        let folder = if name == LOADER { LOADERS_FOLDER } else { LIBRARIES[0] };
+        let folder = if name == LOADER { LOADERS_FOLDER } else { FOLDERS[0] };
         let path = format!("{folder}/{name}");
         if files.iter().any(|file| file.path == path) {
             continue;
         }
-        // Only as far as libraries are missing: some packages depend on much that others of their programs need.
-        while !libraries.contains_key(&name) {
-            let further = std::mem::take(&mut expandable);
-            if further.is_empty() {
-                return Err(format!(
-                    "{package} needs {name}, which none of the packages that it depends on holds"
-                ));
-            }
-            for package in further.iter() {
-                for name in archive.depends(package, end)? {
-                    let Ok(package) = find(&archive, &name, end) else {
-                        continue;
-                    };
-                    if !unpacked.contains_key(&name) {
-                        let folder = fetch(&archive, &package, end)?;
-                        libraries_of(&folder, &mut libraries);
-                        unpacked.insert(name, folder);
-                        expandable.push(package);
-                    }
-                }
-            }
-        }
-        let from = libraries[&name].clone();
+        let from = libraries.find(&name, end).map_err(|why| format!("{package} needs {name}: {why}"))?;
         wanted.extend(needed(&from, end)?);
         files.push(GuestFile { path, from });
     }
     Ok(files)
 }
 
-fn libraries_of(folder: &Path, libraries: &mut BTreeMap<String, PathBuf>) {
-    for place in LIBRARIES {
-        for file in std::fs::read_dir(folder.join(place)).into_iter().flatten().flatten() {
-            let name = file.file_name().to_string_lossy().into_owned();
-            // Also links, unless they lead out of the package.
-            if name.contains(".so") && file.path().is_file() {
-                libraries.insert(name, file.path());
+/// The shared libraries of the packages that a program's package depends on.
+struct Libraries {
+    archive: Archive,
+    /// The packages that were unpacked, by name.
+    known: BTreeSet<String>,
+    /// Those of them that were unpacked last.
+    last: Vec<Package>,
+    files: BTreeMap<String, PathBuf>,
+}
+
+impl Libraries {
+    /// The file of a library. Packages are unpacked only as far as libraries are missing: some depend on much that only
+    /// other programs of theirs need.
+    fn find(&mut self, name: &str, end: Instant) -> Result<PathBuf, String> {
+        loop {
+            if let Some(file) = self.files.get(name) {
+                return Ok(file.clone());
+            }
+            let packages = std::mem::take(&mut self.last);
+            if packages.is_empty() {
+                return Err("none of the packages that it depends on holds it".into());
+            }
+            for package in &packages {
+                self.unpack_what_it_needs(package, end)?;
+            }
+        }
+    }
+
+    fn unpack_what_it_needs(&mut self, package: &Package, end: Instant) -> Result<(), String> {
+        for name in self.archive.depends(package, end)? {
+            // Of alternatives some may not exist.
+            let Ok(package) = find(&self.archive, &name, end) else {
+                continue;
+            };
+            if self.known.insert(name) {
+                self.add(&fetch(&self.archive, &package, end)?);
+                self.last.push(package);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, folder: &Path) {
+        for place in FOLDERS {
+            for file in std::fs::read_dir(folder.join(place)).into_iter().flatten().flatten() {
+                let name = file.file_name().to_string_lossy().into_owned();
+                // Also links, unless they lead out of the package.
+                if name.contains(".so") && file.path().is_file() {
+                    self.files.insert(name, file.path());
+                }
             }
         }
     }
