@@ -64,7 +64,9 @@ pub fn program(package: &str, path: &str, end: Instant) -> Result<Vec<GuestFile>
         if files.iter().any(|file| file.path == path) {
             continue;
         }
-        let from = libraries.find(&name, end).map_err(|why| format!("{package} needs {name}: {why}"))?;
+        let from = libraries
+            .find(&name, end)
+            .map_err(|why| format!("{package} needs {name}: {why}"))?;
         wanted.extend(needed(&from, end)?);
         files.push(GuestFile { path, from });
     }

@@ -95,9 +95,10 @@ impl Boot<'_> {
     /// # Errors
     /// When QEMU fails, does not end in time, or a program fails or reads stale data.
     pub fn run(&self, end: Instant, mut progress: impl FnMut(usize, &str)) -> Result<Report, String> {
-        let folder = folder()?;
-        let archive = folder.join("initramfs");
-        let console = folder.join("console.log");
+        // Several commands may run at the same time. The archive is large: it goes when QEMU ends.
+        let (folder, pid) = (folder()?, std::process::id());
+        let archive = folder.join(format!("initramfs-{pid}"));
+        let console = folder.join(format!("console-{pid}.log"));
         let bytes = initramfs::archive(self.programs, self.plan, self.files)?;
         std::fs::write(&archive, bytes).map_err(|error| format!("{}: {error}", archive.display()))?;
         let mut report = Report {
@@ -119,6 +120,7 @@ impl Boot<'_> {
             }
             Ok(())
         });
+        let _ = std::fs::remove_file(&archive);
         let outcome = outcome.and_then(|status| {
             match (
                 reading.done,

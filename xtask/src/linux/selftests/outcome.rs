@@ -64,7 +64,7 @@ impl Outcome {
             Verdict::Passed => "",
             _ => lines()
                 .find(tells)
-                .or(lines().filter(|line| !line.is_empty()).last())
+                .or(lines().rfind(|line| !line.is_empty()))
                 .unwrap_or_default(),
         };
         Outcome {
