@@ -85,11 +85,8 @@ pub fn run(designs: &[String], minutes: u32, stock: bool, end: Instant) -> Resul
         let report = super::run_boot(&boot, limit, end)?;
         let all = stressed(&report);
         let complaints = kernel_log::complaints(&report.console)?;
-        println!(
-            "{name}, {}, {seconds} s each\n{}",
-            super::number_of_cpus(super::LARGE_CPUS),
-            table(&all)
-        );
+        let cpus = super::number_of_cpus(super::LARGE_CPUS);
+        println!("{}", table(&format!("{name}, {cpus}, {seconds} s each"), &all));
         println!("{}", summary(name, &all, &complaints));
         if all.iter().any(Stressed::has_failed) || !complaints.is_empty() {
             failed.push(name.to_string());
@@ -127,13 +124,13 @@ impl Stressed {
                 .parse()
                 .ok()
         };
-        let failures = ended.said.lines().filter(|line| line.contains("fail:"));
+        let failures = ended.output.lines().filter(|line| line.contains("fail:"));
         Stressed {
             stressor,
-            bogo_ops: ended.said.lines().find_map(ops),
+            bogo_ops: ended.output.lines().find_map(ops),
             failures: failures.filter_map(said).collect(),
             status: ended.status,
-            turns: ended.said.lines().find_map(turns).unwrap_or(0),
+            turns: ended.output.lines().find_map(turns).unwrap_or(0),
         }
     }
 
@@ -146,7 +143,7 @@ impl Stressed {
     }
 }
 
-fn table(all: &[Stressed]) -> String {
+fn table(kernel: &str, all: &[Stressed]) -> String {
     let row = |stressed: &Stressed| {
         let verdict = match stressed.status {
             _ if stressed.is_skipped() => "skipped".into(),
@@ -154,6 +151,7 @@ fn table(all: &[Stressed]) -> String {
             status => format!("failed, status {status}"),
         };
         vec![
+            kernel.into(),
             stressed.stressor.into(),
             stressed.bogo_ops.map_or("–".into(), |ops| ops.to_string()),
             stressed.turns.to_string(),
@@ -161,7 +159,7 @@ fn table(all: &[Stressed]) -> String {
             verdict,
         ]
     };
-    let header = ["stressor", "bogo ops", "CPUs went and came", "failures", "verdict"];
+    let header = ["stressor", "bogo ops", "CPU cycles", "failures", "verdict"];
     let mut text = draw(&header, 1, all.iter().map(row).collect());
     for stressed in all {
         for failure in stressed.failures.iter().take(3) {
@@ -201,7 +199,7 @@ mod tests {
             "mremap",
             &Ended {
                 status,
-                said: said.into(),
+                output: said.into(),
             },
         )
     }
@@ -219,7 +217,7 @@ mod tests {
     fn a_failure_counts_whatever_the_status_and_a_stressor_that_cannot_run_is_skipped() {
         let fails = format!("stress-ng: fail:  [10] mremap: data is wrong\n{PASSED}");
         let found = stressed(0, &fails);
-        assert!(found.has_failed() && table(&[found]).contains("mremap: data is wrong"));
+        assert!(found.has_failed() && table("ipi", &[found]).contains("mremap: data is wrong"));
         assert!(stressed(2, PASSED).has_failed());
         let skipped = stressed(4, "");
         assert!(skipped.is_skipped() && !skipped.has_failed());

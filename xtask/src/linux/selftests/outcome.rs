@@ -42,7 +42,7 @@ impl Outcome {
         };
         let lines = || {
             ended
-                .said
+                .output
                 .lines()
                 .map(|line| line.trim_start_matches(['#', ' ']).trim())
         };
@@ -117,7 +117,7 @@ mod tests {
             "mm/cow",
             &Ended {
                 status,
-                said: said.into(),
+                output: said.into(),
             },
         )
     }

@@ -16,8 +16,10 @@ pub fn text(all: &[Kernel]) -> String {
     header.extend(all.iter().map(|(name, _)| name.as_str()));
     let count = all.first().map_or(0, |(_, outcomes)| outcomes.len());
     let row = |index: usize| {
-        let name = all[0].1[index].test.to_string();
-        std::iter::once(name)
+        let (folder, name) = all[0].1[index].test.split_once('/').unwrap_or_default();
+        [folder, name]
+            .map(String::from)
+            .into_iter()
             .chain(all.iter().map(|(_, outcomes)| cell(&outcomes[index])))
             .collect()
     };
@@ -97,7 +99,7 @@ mod tests {
     fn kernel(name: &str, status: i32, said: &str) -> Kernel {
         let ended = Ended {
             status,
-            said: said.into(),
+            output: said.into(),
         };
         (name.into(), vec![Outcome::of("mm/cow", &ended)])
     }
