@@ -74,10 +74,10 @@ struct Args {
 enum What {
     /// Build the kernels: Linux as it is, and with the engine compiled for each design
     Build(Designs),
-    /// Boot them with 1, 2, 4 and 8 CPUs and run programs that check what they read; and with invalidation switched off,
+    /// Boot them with 1, 2, 4 and 8 CPUs and run programs that check what they read; and with invalidation off,
     /// which the programs must notice
     Test(Designs),
-    /// Run the kernel's own tests of memory management and of x86 (tools/testing/selftests), stock beside the engine
+    /// Run the kernel's own tests of mm and x86 (tools/testing/selftests), stock beside the engine
     Selftests(Designs),
     /// Run Debian's stress-ng with verification, while CPUs go offline and come back
     Stress(Stress),

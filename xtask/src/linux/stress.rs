@@ -224,7 +224,8 @@ mod tests {
         let line = summary("ipi", &[skipped, stressed(2, PASSED)], &["BUG: x".into()]);
         assert_eq!(
             line,
-            "ipi: 2 stressors, 1 failed, 1 skipped; CPUs went and came back 7 times; complaints of the kernel: 1\n  BUG: x"
+            "ipi: 2 stressors, 1 failed, 1 skipped; CPUs went and came back 7 times; complaints of the kernel: 1\n  \
+             BUG: x"
         );
     }
 }

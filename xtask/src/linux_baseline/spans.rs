@@ -87,6 +87,8 @@ impl Count {
             requester: Some(span(requester)),
             barriers: None,
             target: Some(span(target)),
+            switch: None,
+            masked: None,
         }
     }
 }
