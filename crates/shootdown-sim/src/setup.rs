@@ -268,6 +268,7 @@ fn hook_costs(model: &Model, design: &Design) -> HookCosts {
         } else {
             0
         },
+        answer_lines: calls && model.linux.answer_lines,
         ghz: model.ghz,
         broadcast_sync: model.costs.broadcast_sync.round() as u64,
         broadcast_interval: model.costs.broadcast_interval.round() as u64,

@@ -77,9 +77,15 @@ fn file_loops_flush_as_in_will_it_scale() {
             played(workload, "ipi-per-cpu", 2, &[]),
             played(workload, "ipi-per-cpu", 2, &[(&path, 1.0)]),
         );
+        // Of a private mapping, 15 of 16 writes flush too. Of a shared one, a drop flushes again beside another drop.
+        let expected = if workload == "tlb_flush1" {
+            1.90..=1.98
+        } else {
+            1.80..=2.02
+        };
         assert!(
-            (threads.interrupts_per_op - 1.94).abs() < 0.04,
-            "{}",
+            expected.contains(&threads.interrupts_per_op),
+            "{workload}: {}",
             threads.interrupts_per_op
         );
         assert!(processes.interrupts_per_op < 0.01, "{}", processes.interrupts_per_op);
@@ -98,4 +104,45 @@ fn freed_chunk_is_flushed_once() {
     assert!((per_op - 1.0).abs() < 0.02, "{per_op}");
     // Requests that meet at a CPU share an interrupt.
     assert!(result.interrupts_per_op <= 7.0, "{}", result.interrupts_per_op);
+}
+
+/// Each of many processes runs where it did not run before: a switch between two processes sends no interrupt, and the
+/// CPU set of a process is a line that few CPUs write.
+#[test]
+fn switches_among_many_processes_contend_for_no_cpu_set() {
+    let rate = |design, processes| {
+        let set = [("workload.context_switch.processes", processes)];
+        let result = played("context_switch", design, 72, &set);
+        assert!(processes == 2.0 || result.interrupts_per_op < 0.001, "{result:?}");
+        result.ops_per_s
+    };
+    let gain = |processes| rate("ipi-trim", processes) / rate("ipi", processes);
+    let (one_set, many) = (gain(2.0), gain(800.0));
+    assert!(one_set > 1.3 && (0.97..1.15).contains(&many), "{one_set} {many}");
+}
+
+/// Where each target answers in a line of its own, many targets answer sooner.
+#[test]
+fn answers_in_own_lines_are_faster() {
+    let rate = |own: f64| {
+        let machine = Model::find("milan-72")
+            .unwrap()
+            .with("linux.answer_lines", own)
+            .unwrap();
+        let spec = RunSpec {
+            workload: "tlb_flush1".into(),
+            machine: Arc::new(machine),
+            design: "ipi".into(),
+            threads: 36,
+            seed: 7,
+            virtual_ms: Some(2.0),
+            lru_drain: false,
+            parameters: Parameters::default(),
+        };
+        let result = run(&spec, &mut |_| true).unwrap();
+        assert_eq!(result.stale, 0, "{:?}", result.story);
+        result.ops_per_s
+    };
+    let (shared, own) = (rate(0.0), rate(1.0));
+    assert!(own > 1.03 * shared, "{own} {shared}");
 }

@@ -178,6 +178,8 @@ pub(crate) struct Cpu {
 
     pub category: Cell<u8>,
     pub since: Cell<u64>,
+    /// Its next read-modify-write is an answer in a line of its own.
+    pub answers: Cell<bool>,
     pub times: [Cell<u64>; CATEGORIES],
     /// Of these, the time that entering and leaving interrupt handlers took from the interrupted category.
     pub entries: [Cell<u64>; CATEGORIES],
@@ -223,6 +225,7 @@ impl Cpu {
             recorded: RefCell::default(),
             category: Cell::new(0),
             since: Cell::new(0),
+            answers: Cell::new(false),
             times: Default::default(),
             entries: Default::default(),
             events_base: Cell::new(0),

@@ -63,6 +63,12 @@ pub fn on_cpu() -> bool {
     try_core().is_some_and(Core::on_cpu)
 }
 
+/// The next read-modify-write of this CPU is its answer to a cross-CPU call. It costs what a store to a line costs that
+/// the CPU holds.
+pub fn answers_in_own_line() {
+    core().cpu().answers.set(true);
+}
+
 /// Number of the CPU that the caller runs on; the number of CPUs when it runs on the host (a timer).
 #[inline]
 pub fn cpu() -> usize {

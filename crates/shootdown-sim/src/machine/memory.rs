@@ -340,6 +340,10 @@ impl Core {
                 break;
             }
         }
+        if cpu.answers.replace(false) {
+            cpu.pass(self.costs.l1);
+            return self.own(cpu, id);
+        }
         self.gain_line(cpu, id, self.costs.rmw);
     }
 

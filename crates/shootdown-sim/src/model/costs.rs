@@ -431,6 +431,9 @@ table! {
         trim_lines: usize = Rule::Whole(0, 8),
         /// Delay of an interrupt handler on an idle CPU.
         idle_exit: f64 = Rule::TimeOrZero,
+        /// Whether each target of a cross-CPU call answers in a line of its own, by a store. Otherwise it answers in
+        /// the counter of the engine's request, which all targets modify.
+        answer_lines: bool = Rule::Flag,
     }
 }
 

@@ -5,9 +5,11 @@ use super::System;
 use super::process::{PAGE, Process, TABLE_SPAN};
 use crate::hw::Entry;
 use crate::machine::{self, LineId};
+use shootdown::{Range, Stride};
 
 impl<const W: usize> System<W> {
-    /// Clears the entries of `pages` pages. Returns the frames that are no longer mapped, and whether any entry was.
+    /// Clears the entries of `pages` pages. Returns the frames that are no longer mapped, and whether any entry was
+    /// cleared that is not flushed yet.
     pub(super) fn clear(&self, process: &Process<W>, va: u64, pages: u64) -> (Vec<u32>, bool) {
         let (mut frames, mut cleared) = (Vec::new(), false);
         let zero_page = self.hw.borrow().zero_page();
@@ -18,6 +20,7 @@ impl<const W: usize> System<W> {
             let table = self.hw.borrow().table_at(process.root, next, 1);
             if let Some(table) = table {
                 process.table_locks[process.table_index(next)].with(false, || {
+                    let (mut found, mut dirty) = (false, false);
                     for page in (next..stop).step_by(PAGE as usize) {
                         let index = crate::hw::table_index(page, 1);
                         let old = self.entry(process, page, table, index);
@@ -26,10 +29,17 @@ impl<const W: usize> System<W> {
                         }
                         machine::charge(self.costs.unmap_entry);
                         self.store_entry(process, page, table, index, Entry::NONE);
-                        cleared = true;
+                        dirty |= old.has(Entry::WRITE) && process.is_shared_file(page);
+                        found = true;
                         if old.frame() != zero_page {
                             frames.push(old.frame());
                         }
+                    }
+                    if dirty {
+                        // As Linux since 3.15: no CPU may write to a page through its TLB once the page counts as clean.
+                        self.flush(process, Range::pages(next, stop, Stride::Size4K));
+                    } else {
+                        cleared |= found;
                     }
                 });
             }

@@ -32,6 +32,8 @@ pub struct HookCosts {
     pub broadcast_received: u64,
     /// Bookkeeping of a cross-CPU call, for each target, cycles.
     pub call_target: u64,
+    /// Whether a target of such a call answers in a line of its own.
+    pub answer_lines: bool,
     /// Broadcast limits; `None` without broadcast.
     pub limits: Option<BroadcastLimits>,
     /// Remote actions, in place of broadcasts.
@@ -48,6 +50,7 @@ impl Default for HookCosts {
             broadcast_interval: 50,
             broadcast_received: 5,
             call_target: 0,
+            answer_lines: false,
             limits: None,
             remote: None,
         }

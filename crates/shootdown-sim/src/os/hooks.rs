@@ -440,6 +440,9 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         }
         if let Event::Answered(answer) = event {
             self.answers.borrow_mut()[machine::cpu()].count(answer);
+            if self.costs.answer_lines {
+                machine::answers_in_own_line();
+            }
         }
         self.count(|counts| match event {
             Event::Promoted => counts.promoted += 1,

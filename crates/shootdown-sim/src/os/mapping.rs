@@ -22,8 +22,9 @@ pub enum Mapping {
     /// Writes go to a copy.
     Private,
     /// Writes go to the file. Entries begin write-protected, so that the first write to each page is noticed (dirty
-    /// tracking). `notify_flushes`: when that write makes the entry writable, the old one is flushed. Linux's generic
-    /// code does so where an architecture does not rely on spurious faults (x86 does).
+    /// tracking). Dropping a dirty page flushes under the lock of its table. `notify_flushes`: when a write makes the
+    /// entry writable, the old one is flushed. Linux's generic code does so where an architecture does not rely on
+    /// spurious faults (x86 does).
     Shared {
         /// Whether the noticed write flushes.
         notify_flushes: bool,

@@ -147,6 +147,14 @@ impl<const W: usize> Process<W> {
         file.map_or_else(|| self.anonymous.clone(), |region| region.lock.clone())
     }
 
+    /// Whether the page at `va` belongs to a file that is mapped shared.
+    pub(super) fn is_shared_file(&self, va: u64) -> bool {
+        self.files
+            .borrow()
+            .iter()
+            .any(|region| region.shared && region.covers(va))
+    }
+
     /// The locks of all regions.
     pub(super) fn region_locks(&self) -> Vec<RegionLock> {
         let files = self.files.borrow();

@@ -8,6 +8,8 @@
 //! fall behind that rate, spare the other CPUs faults, and look better for it. A drop is rarer the more CPUs there are,
 //! since each of them faults once after it. Otherwise 128 CPUs would only wait for the lock of the page table, and the
 //! cost of a switch would not show.
+//!
+//! With `processes` above 2 it is `hackbench` instead: see [`run_among_many`].
 
 use super::{Parameter, Thread};
 use crate::hw::Access;
@@ -55,10 +57,22 @@ const DROPS: Parameter = Parameter {
         is followed by dropping one of its pages (at random)",
 };
 
-pub(super) const PARAMETERS: &[Parameter] = &[LAZY_NS, OTHER, PAGES, DROPS];
+/// Processes.
+const PROCESSES: Parameter = Parameter {
+    path: "workload.context_switch.processes",
+    default: 2.0,
+    least: 2.0,
+    most: 4096.0,
+    whole: true,
+    about: "processes; with more than 2 each switch goes to one of them at random, and none drops pages",
+};
+
+pub(super) const PARAMETERS: &[Parameter] = &[LAZY_NS, OTHER, PAGES, DROPS, PROCESSES];
 
 /// Number of processes.
-pub(super) const PROCESSES: usize = 2;
+pub(super) fn processes(parameters: &super::Parameters) -> usize {
+    parameters.count(&PROCESSES) as usize
+}
 
 /// Bytes of each process.
 pub(super) fn bytes(parameters: &super::Parameters) -> u64 {
@@ -66,6 +80,9 @@ pub(super) fn bytes(parameters: &super::Parameters) -> u64 {
 }
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
+    if thread.processes.len() > 2 {
+        return run_among_many(thread);
+    }
     let system = &*thread.system;
     let pages = thread.parameters.count(&PAGES);
     let other_one_in = thread.parameters.count(&OTHER);
@@ -103,5 +120,27 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
             machine::charge(lazy);
             system.resume(own);
         }
+    }
+}
+
+/// Many processes of one thread each, as `hackbench` makes them: more are ready than there are CPUs, so no CPU idles,
+/// and a process rarely runs again on the CPU that ran it last.
+fn run_among_many<const W: usize>(thread: &Thread<W>) {
+    let system = &*thread.system;
+    let pages = thread.parameters.count(&PAGES);
+    let kernel_work = thread.model.cycles(thread.parameters.get(&LAZY_NS)) as u64;
+    if thread.index == 0 {
+        thread
+            .processes
+            .iter()
+            .for_each(|process| system.map(process, USER_BASE, pages * PAGE));
+    }
+    while !machine::stop_requested() {
+        let process = &*thread.processes[machine::random_below(thread.processes.len() as u64) as usize];
+        machine::charge(system.costs.switch);
+        system.load(process);
+        machine::charge(kernel_work);
+        (0..pages).for_each(|page| system.touch(process, USER_BASE + page * PAGE, Access::Read));
+        thread.count(1);
     }
 }

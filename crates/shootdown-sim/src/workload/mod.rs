@@ -261,7 +261,7 @@ impl Workload {
             Workload::MprotectAll | Workload::Reclaim => threads,
             // It makes its own processes; a thread begins in one that does nothing.
             Workload::Build => 1,
-            Workload::ContextSwitch => context_switch::PROCESSES,
+            Workload::ContextSwitch => context_switch::processes(parameters),
         }
     }
 

@@ -2,17 +2,17 @@
 //! shared. It is the published programs' size: no two threads share a page table, and each remaps only once in 32,768
 //! loops. The file is in the page cache, so nothing is read from a disk.
 //!
-//! Measured (E10): 1.9 interrupts per loop with two threads, where anonymous memory takes 0.99. The second one is
-//! modelled as follows. The read fault after the drop also maps the cached pages around it (16, Linux's fault-around).
-//! So in 15 of 16 loops the page is already mapped, read-only, when it is written. In a private mapping that write
-//! copies it, and the old translation must be gone everywhere before the copy is used. In a shared mapping, the first
-//! write is noticed so that the page can be marked dirty, and the write-protected entry is flushed when it becomes
-//! writable. x86 Linux omits that flush: `workload.tlb_flush3.notify_flushes` turns it off. 15/16 + 1 = 1.94.
+//! Measured (E10): 1.9 interrupts per loop with two threads, where anonymous memory takes 0.99. Where the second one
+//! comes from depends on the mapping.
 //!
-//! A possible source of the second flush in the measurement: a dirty page of a file is flushed before its table's lock
-//! is released (`zap_pte_range`, `force_flush`). It is flushed again at the end of the call if another thread of the
-//! process is in one too (`tlb_finish_mmu`, `mm_tlb_flush_nested`), which interrupts make likely. One thread alone
-//! would then flush once.
+//! Private: the read fault after the drop also maps the cached pages around it (16, Linux's fault-around). So in 15 of
+//! 16 loops the page is already mapped, read-only, when it is written. That write copies it, and the old translation
+//! must be gone everywhere before the copy is used. 15/16 + 1 = 1.94.
+//!
+//! Shared: the drop of a dirty page flushes before the lock of its page table is released (Linux's `zap_pte_range`,
+//! `force_flush`), and flushes again if another thread of the process is in such a call (`mm_tlb_flush_nested`). One
+//! thread alone flushes once. The write that makes an entry writable flushes nothing on x86;
+//! `workload.tlb_flush3.notify_flushes` makes it flush.
 //!
 //! will-it-scale's file has 128 MiB, and its loop unmaps once in 32,768 pages, not once in 256. In its first pass over
 //! the file only the loop's own pages are cached, so a loop flushes once. Neither changes the rate over many passes: an
@@ -24,7 +24,7 @@ use crate::os::{Mapping, PAGE};
 /// Whether the write that dirties a page of a shared mapping flushes its write-protected entry.
 const NOTIFY_FLUSHES: Parameter = Parameter {
     path: "workload.tlb_flush3.notify_flushes",
-    default: 1.0,
+    default: 0.0,
     least: 0.0,
     most: 1.0,
     whole: true,

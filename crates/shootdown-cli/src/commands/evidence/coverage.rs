@@ -118,7 +118,8 @@ pub(super) fn text(lines: &[Line]) -> String {
         (Figure::FittedRate, "rates on machines with a fitted rate"),
         (Figure::OtherRate, "rates on others"),
         (Figure::Ratio, "ratios"),
-        (Figure::Count, "counts, shares and latencies"),
+        (Figure::Interrupts, "interrupts"),
+        (Figure::Share, "shares and latencies"),
     ];
     let all: Vec<&Line> = lines.iter().collect();
     let kinds = kinds.iter().filter_map(|&(kind, name)| {

@@ -35,6 +35,10 @@ pub(super) struct Below<'a> {
     ideal_ops_per_s: f64,
     /// Operations per second that were published.
     published_ops_per_s: f64,
+    /// Whether the published rate lies within the 90 % interval of `ideal`.
+    #[serde(skip)]
+    #[schemars(skip)]
+    within: bool,
 }
 
 /// The published rate of a row in operations per second, all threads together; none where no rate was published.
@@ -79,6 +83,7 @@ pub(super) fn below<'a>(published: &'a [Published], ideals: &[Line]) -> Vec<Belo
                 lru_drain: row.lru_drain,
                 ideal_ops_per_s: simulated,
                 published_ops_per_s: value,
+                within: ideal.is_within().unwrap_or(false),
             })
         })
         .collect()
@@ -105,7 +110,7 @@ pub(super) fn verdict(below: &[Below], checked: usize) -> String {
     );
     for row in below {
         text.push_str(&format!(
-            "FLOOR: {} {} on {}, {} at {}{}: ideal {}, published {}\n",
+            "FLOOR: {} {} on {}, {} at {}{}: ideal {}, published {}{}\n",
             row.table,
             row.workload,
             row.machine,
@@ -113,7 +118,8 @@ pub(super) fn verdict(below: &[Below], checked: usize) -> String {
             number::threads(row.threads),
             if row.lru_drain { ", LRU drain" } else { "" },
             number::rate(row.ideal_ops_per_s),
-            number::rate(row.published_ops_per_s)
+            number::rate(row.published_ops_per_s),
+            if row.within { ", within the 90 % interval" } else { "" }
         ));
     }
     text
@@ -122,6 +128,7 @@ pub(super) fn verdict(below: &[Below], checked: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::interval::Interval;
     use crate::published;
 
     /// Two rates and a share.
@@ -173,7 +180,16 @@ mod tests {
             text.contains("FLOOR: E1 tlb_flush2 on milan-72, broadcast at 1 thread: ideal 450"),
             "{text}"
         );
-        assert!(text.contains("published 500"), "{text}");
+        assert!(text.ends_with("published 500k\n"), "{text}");
+    }
+
+    #[test]
+    fn a_published_rate_within_the_interval_of_ideal_is_said_to_be() {
+        let rows = published();
+        let mut lines = lines([400e3, 450e3]);
+        lines[1].interval = Some(Interval { low: 0.8, high: 1.2 });
+        let text = verdict(&below(&rows, &lines), 2);
+        assert!(text.contains(", within the 90 % interval"), "{text}");
     }
 
     #[test]

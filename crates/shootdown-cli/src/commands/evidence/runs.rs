@@ -109,7 +109,7 @@ impl Runs {
             Metric::NsPerOp | Metric::Seconds => Some(interval::of_rate(own).inverse()),
             Metric::RateRatio => ratio(),
             Metric::TimeRatio => ratio().map(Interval::inverse),
-            _ => Some(interval::of_count()),
+            _ => Some(interval::of_kind(figure(row))),
         }
     }
 
@@ -125,7 +125,8 @@ pub(super) fn figure(row: &Published) -> Figure {
     match row.metric {
         metric if metric.is_rate() => Figure::rate_on(&row.machine),
         Metric::RateRatio | Metric::TimeRatio => Figure::Ratio,
-        _ => Figure::Count,
+        Metric::InterruptsPerOp => Figure::Interrupts,
+        _ => Figure::Share,
     }
 }
 
