@@ -2,7 +2,7 @@
 //! and clock, and counts. A kernel without counts writes `shootdown_cpu::hooks!` in place of most of this: see
 //! `examples/minimal-x86_64`.
 
-use crate::arch::{controller, interrupts, traps};
+use crate::arch::{self, controller, interrupts, traps};
 use crate::cpu::{self, Cpu, MOST_CPUS, add, cpu};
 use crate::facade::Bare;
 use crate::{invalidate, measure, serial, time};
@@ -132,7 +132,7 @@ unsafe impl Kernel<WORDS> for Hooks {
 
     fn broadcast(&self, what: Broadcast) {
         add(&cpu().counts.broadcasts, 1);
-        if self.processor.broadcast(what).is_err() {
+        if arch::invalidate::broadcast(&self.processor, what).is_err() {
             self.flush_everywhere();
         }
     }

@@ -10,7 +10,7 @@
 //! | `features` | the processor's features; broadcasts, and whether they are emulated |
 //! | `format` | entries of page tables |
 //! | `interrupts` | the interrupt mask, sleeping |
-//! | `invalidate` | local invalidations, executed by `shootdown-cpu`; names of the instructions, for their counts |
+//! | `invalidate` | invalidations, executed by `shootdown-cpu`; names of the instructions, for their counts |
 //! | `layout` | the layout of the address space |
 //! | `marks` | the beginning and the end of what a counter outside the machine counts |
 //! | `probe` | accesses that may fail, and where they do |

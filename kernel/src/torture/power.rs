@@ -1,9 +1,8 @@
 //! Which CPUs may be switched off: never all, because each is started by another.
 
-use crate::arch::boot::can_stop;
-use crate::{engine, smp, time};
+use crate::arch::boot::CAN_STOP;
+use crate::{smp, time};
 use core::sync::atomic::{AtomicU64, Ordering};
-use shootdown::Reach;
 
 /// One CPU that runs, and one that is off, in the word.
 const RUNS: u64 = 1;
@@ -12,24 +11,20 @@ const IS_OFF: u64 = 1 << 32;
 /// The numbers of CPUs that take steps, and of those that are off or about to be.
 pub struct Power {
     word: AtomicU64,
-    /// Whether CPUs are switched off at all.
-    pub used: bool,
 }
 
 impl Power {
     /// All run.
     pub fn new(threads: usize) -> Power {
-        let reach = engine().policy().reach;
         Power {
             word: AtomicU64::new(threads as u64),
-            used: can_stop(!matches!(reach, Reach::Ipi | Reach::None)),
         }
     }
 
     /// Whether this CPU may be switched off now. From then on it counts as off.
     pub fn may_stop(&self) -> bool {
         let stop = |word: u64| (word as u32 > 1).then(|| word - RUNS + IS_OFF);
-        self.used
+        CAN_STOP
             && self
                 .word
                 .fetch_update(Ordering::AcqRel, Ordering::Acquire, stop)

@@ -3,6 +3,7 @@
 use super::oracle::State;
 use super::power::Power;
 use super::process::{self, KERNEL, LARGE, PAGES, Process, TABLES};
+use crate::arch::boot::CAN_STOP;
 use crate::arch::format::Entry;
 use crate::arch::interrupts;
 use crate::cpu::Cpu;
@@ -175,7 +176,7 @@ impl Traffic {
     pub fn run(mut self) {
         for _ in 0..self.arena.steps {
             self.pause(4);
-            if self.arena.power.used && self.one_in(4) {
+            if CAN_STOP && self.one_in(4) {
                 smp::start_one();
             }
             self.step();

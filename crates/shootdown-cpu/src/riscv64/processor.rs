@@ -73,7 +73,6 @@ impl Processor {
     /// tables that the current satp leads to (`norm:sfence_vma_implicit_access`). It does not say when a walk in
     /// progress must end, nor does it mention Svadu's writes. On a hart without this property, a walk in progress may
     /// read, and with Svadu write, a freed page-table page.
-    /// with Svadu write, a page-table page that has been freed.
     pub unsafe fn trusting_root_loads(self) -> Processor {
         Processor {
             root_loads_end_walks: true,
@@ -228,12 +227,28 @@ impl Processor {
         true
     }
 
-    /// Fences every hart; complete on return.
+    /// Fences every hart; complete on return. Not while a hart stops: see [`broadcast_to`](Self::broadcast_to).
     ///
     /// # Errors
     /// If the firmware refuses. Then nothing has been flushed: interrupt every CPU, and have it flush everything.
     #[inline]
     pub fn broadcast(&self, what: Broadcast) -> Result<(), Refused> {
+        self.fence(HartMask::ALL, what)
+    }
+
+    /// The same on these harts alone; ascending numbers share calls of the firmware. For a kernel that stops harts
+    /// (HSM): OpenSBI waits forever for one that runs when the call begins and stops before it has fenced. Leave such
+    /// a hart out, let it wait for the fences that have begun, then stop it. It flushes everything when it is back.
+    ///
+    /// # Errors
+    /// If the firmware refuses, as above. Some harts may have fenced.
+    #[inline]
+    pub fn broadcast_to(&self, what: Broadcast, harts: impl IntoIterator<Item = u64>) -> Result<(), Refused> {
+        HartMask::covering(harts).try_for_each(|harts| self.fence(harts, what))
+    }
+
+    #[inline]
+    fn fence(&self, harts: HartMask, what: Broadcast) -> Result<(), Refused> {
         let bytes = |stride: Stride, count: u32| u64::from(count) << stride.shift();
         let (fence, bytes) = match what {
             Broadcast::Pages {
@@ -253,7 +268,6 @@ impl Processor {
             // With an address only leaves are fenced, and here tables are freed.
             Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => (Fence::All, 0),
         };
-        let harts = HartMask::ALL;
         let (arguments, function) = RemoteFence { harts, fence, bytes }.arguments();
         // SAFETY: dropping cached translations is always correct.
         let fenced = unsafe { sbi::call(rfence::EXTENSION, function, arguments) };

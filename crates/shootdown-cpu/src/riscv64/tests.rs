@@ -185,6 +185,20 @@ fn refused_remote_fence_is_reported_as_error() {
 }
 
 #[test]
+fn a_fence_of_some_harts_names_no_other_and_stops_at_a_refusal() {
+    let processor = processor(16, 5);
+    let fence = || processor.broadcast_to(Broadcast::Tag(Tag(5)), [0, 2, 70]);
+    let all = "ffffffffffffffff";
+    let fenced = executed(|| assert_eq!(fence(), Ok(())));
+    let call = |harts| format!("ecall 0x52464e43 2 [{harts}, 0, {all}, 5]");
+    assert_eq!(fenced, [call("5, 0"), call("1, 46")]);
+    set("error", -3_i64 as u64);
+    let refused = executed(|| assert_eq!(fence(), Err(Refused(-3))));
+    assert_eq!(refused, [call("5, 0")]);
+    set("error", 0);
+}
+
+#[test]
 fn ipi_follows_a_fence_and_is_cleared() {
     set("error", 0);
     let sent = executed(|| Controller::Sbi.send([1, 3, 70], 0));

@@ -206,10 +206,8 @@ pub fn set_paging(_mode: &str) -> Result<(), &'static str> {
     Err("only RISC-V has paging modes; leave the word out")
 }
 
-/// Whether a CPU can be switched off and started again: by PSCI.
-pub fn can_stop(_broadcasts: bool) -> bool {
-    true
-}
+/// A CPU can be switched off and started again: by PSCI.
+pub const CAN_STOP: bool = true;
 
 /// Switches this CPU off.
 pub fn stop() -> ! {

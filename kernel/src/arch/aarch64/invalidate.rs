@@ -1,7 +1,8 @@
 //! The invalidating instructions: executed by `shootdown-cpu`, named for `counters.rs`.
 
 use super::features;
-use shootdown::{Local, Tag};
+use shootdown::{Broadcast, Local, Tag};
+use shootdown_cpu::{Processor, Refused};
 
 /// Whether an entry that denied an access may stay cached after the fault, until it is invalidated.
 pub const MAY_CACHE_DENIALS: bool = true;
@@ -10,6 +11,15 @@ pub const MAY_CACHE_DENIALS: bool = true;
 #[inline(always)]
 pub fn execute(_loaded: Tag, what: Local) {
     features::get().processor.invalidate(what);
+}
+
+/// Carries out a broadcast; complete after `broadcast_sync`.
+///
+/// # Errors
+/// Never: the processor does it.
+#[inline(always)]
+pub fn broadcast(processor: &Processor, what: Broadcast) -> Result<(), Refused> {
+    processor.broadcast(what)
 }
 
 /// Waits for the local invalidations of this CPU.

@@ -175,11 +175,8 @@ pub fn leave_start() {}
 /// Before harts are started.
 pub fn prepare_to_start() {}
 
-/// Whether a hart can be switched off and started again: by the firmware, if no remote fences are in use. With them
-/// one run in twenty hung: OpenSBI 1.1 seems to wait in a fence for every hart while one of them stops.
-pub fn can_stop(broadcasts: bool) -> bool {
-    !broadcasts
-}
+/// A hart can be switched off and started again: by the firmware.
+pub const CAN_STOP: bool = true;
 
 /// Switches this hart off.
 pub fn stop() -> ! {

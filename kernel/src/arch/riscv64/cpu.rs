@@ -1,5 +1,6 @@
 //! The pointer to the current hart: TP, in the kernel.
 
+use super::fences;
 use crate::cpu::Cpu;
 use core::arch::asm;
 use core::cell::Cell;
@@ -13,6 +14,8 @@ pub struct Local {
     user_stack: Cell<u64>,
     /// Reasons of its interrupt: a bit for each interrupt number. A hart has one software interrupt.
     pub pending_ipis: AtomicU64,
+    /// Remote fences that it has begun and ended: odd while one is in progress.
+    pub fencing: AtomicU64,
 }
 
 impl Local {
@@ -22,17 +25,23 @@ impl Local {
             kernel_stack: Cell::new(0),
             user_stack: Cell::new(0),
             pending_ipis: AtomicU64::new(0),
+            fencing: AtomicU64::new(0),
         }
     }
 
     /// Sets the stack for entries from user mode: a no-op, because it is the one left on return to user code.
     pub fn set_kernel_stack(&self, _top: u64) {}
 
-    /// Broadcasts must reach it: they always do.
-    pub fn attach(&self) {}
+    /// From here on broadcasts reach it. Call it before the CPU flushes everything on its way online.
+    pub fn attach(&self) {
+        fences::take_in();
+    }
 
-    /// Broadcasts need not reach it: they still do, without harm.
-    pub fn detach(&self) {}
+    /// From here on no broadcast reaches it, and no CPU waits for it. Call it when the CPU uses no cached translation
+    /// any longer.
+    pub fn detach(&self) {
+        fences::leave_out();
+    }
 }
 
 /// Makes `cpu` the running CPU.

@@ -3,6 +3,8 @@
 use super::features;
 use shootdown::{Local, Tag};
 
+pub use super::fences::broadcast;
+
 /// Whether an entry that denied an access may stay cached after the fault, until it is invalidated.
 pub const MAY_CACHE_DENIALS: bool = true;
 

@@ -5,6 +5,7 @@ pub mod console;
 pub mod controller;
 pub mod cpu;
 pub mod features;
+mod fences;
 pub mod format;
 pub mod interrupts;
 pub mod invalidate;

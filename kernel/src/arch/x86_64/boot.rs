@@ -255,10 +255,8 @@ pub fn set_paging(_mode: &str) -> Result<(), &'static str> {
     Err("only RISC-V has paging modes; leave the word out")
 }
 
-/// Whether a CPU can be switched off and started again: not here.
-pub fn can_stop(_broadcasts: bool) -> bool {
-    false
-}
+/// A CPU cannot be switched off and started again.
+pub const CAN_STOP: bool = false;
 
 /// Stops this CPU for good.
 pub fn stop() -> ! {

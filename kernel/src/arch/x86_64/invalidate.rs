@@ -1,7 +1,8 @@
 //! The invalidating instructions: executed by `shootdown-cpu`, named for `counters.rs`.
 
 use super::features;
-use shootdown::{Local, Tag};
+use shootdown::{Broadcast, Local, Tag};
+use shootdown_cpu::{Processor, Refused};
 
 /// Whether an entry that denied an access may stay cached after the fault: no, the fault drops it.
 pub const MAY_CACHE_DENIALS: bool = false;
@@ -11,6 +12,15 @@ pub const MAY_CACHE_DENIALS: bool = false;
 #[inline(always)]
 pub fn execute(loaded: Tag, what: Local) {
     features::get().processor.invalidate_under(Some(loaded), what);
+}
+
+/// Carries out a broadcast; complete after `broadcast_sync`.
+///
+/// # Errors
+/// Never: the processor does it.
+#[inline(always)]
+pub fn broadcast(processor: &Processor, what: Broadcast) -> Result<(), Refused> {
+    processor.broadcast(what)
 }
 
 /// Waits for the local invalidations of this CPU: each is complete on return, so there is nothing to look up.
