@@ -80,6 +80,8 @@ pub struct Counts {
     pub checked: AtomicU64,
     /// See `checked`.
     pub stale: AtomicU64,
+    /// Checked accesses that failed although the tables allowed them, and were tried again after a fence.
+    pub tolerated: AtomicU64,
 }
 
 /// Adds to a counter that only this CPU writes.

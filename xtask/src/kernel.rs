@@ -203,6 +203,19 @@ impl Case {
         machine.run(&self.emulator, image, command_line, MOST, &AtomicBool::new(false))
     }
 
+    /// Runs it with that kernel, and returns the last line of JSON, which has the counts.
+    ///
+    /// # Errors
+    /// A description of the failure.
+    pub fn last_line(&self, image: &Path) -> Result<String, String> {
+        let run = self.once(image, &self.command_line)?;
+        match (run.problem(), run.json()) {
+            (Some(problem), _) => Err(problem),
+            (None, Some(line)) => Ok(line.to_owned()),
+            (None, None) => Err("the kernel printed no counts".into()),
+        }
+    }
+
     /// Runs it with that kernel.
     ///
     /// # Errors
@@ -251,7 +264,12 @@ impl Case {
             }
             Expected::Caught => {
                 for seed in 1..=SEEDS {
-                    let jitter = if seed % 2 == 1 { 700 } else { 3000 };
+                    let jitter = match (self.at_once, seed % 2) {
+                        // Of the host's nanoseconds.
+                        (true, _) => 20_000,
+                        (false, 1) => 700,
+                        (false, _) => 3000,
+                    };
                     let command_line = format!("{} seed={seed} jitter={jitter}", self.command_line);
                     let run = self.once(image, &command_line)?;
                     match run.ended {

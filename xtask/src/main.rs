@@ -22,6 +22,7 @@ mod miri;
 mod needs;
 mod ostd;
 mod ports;
+mod presets;
 mod programs;
 mod publish;
 mod size;
@@ -50,7 +51,8 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask miri             run the engine's own tests under Miri
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
-       cargo xtask kernel --arch A [all]  the same on A (aarch64, riscv64); all: more seeds, every preset
+       cargo xtask kernel --arch A [all]  the same on A (aarch64, riscv64); all: longer, and the next two
+       cargo xtask kernel --arch A presets  torture of every preset on A with 22 seeds, clocks and CPUs
        cargo xtask kernel --arch A bugs   every known bug on A: whether it shows, and after how many steps
        cargo xtask embed            run the minimal kernels of examples/ in QEMU, with the engine and without
        cargo xtask c-machine        run the machine written in C on AArch64 and RISC-V, by QEMU
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         ["kernel"] => chore(kernel::run(Instant::now() + BUDGET)),
         ["kernel", "--arch", name] => chore(ports::main(name, Part::Short, Instant::now() + BUDGET)),
         ["kernel", "--arch", name, "all"] => chore(ports::main(name, Part::All, Instant::now() + BUDGET)),
+        ["kernel", "--arch", name, "presets"] => chore(ports::main(name, Part::Presets, Instant::now() + BUDGET)),
         ["kernel", "--arch", name, "bugs"] => chore(ports::main(name, Part::Bugs, Instant::now() + BUDGET)),
         ["embed"] => chore(
             needs::Need::Embed

@@ -11,7 +11,7 @@ use shootdown_qemu::{Arch, Emulator, Image};
 
 use super::kernel::{Case, Expected};
 use super::needs::Need;
-use super::{cases, kernel, stream, workspace};
+use super::{cases, kernel, presets, stream, workspace};
 
 /// Designs for torture, in this order: those for these instruction sets first.
 const TORTURED: [&str; 12] = [
@@ -28,14 +28,16 @@ const TORTURED: [&str; 12] = [
     "broadcast+ipi",
     "ipi-early",
 ];
-/// Those of them whose broadcasts the firmware of RISC-V carries out. The firmware waits for each hart without ending
+/// Those whose broadcasts the firmware of RISC-V carries out. The firmware waits for each hart without ending
 /// QEMU's turn, which then lasts up to 100 ms of QEMU's time. So these run on two parallel harts, and the others with
 /// instructions counted.
-const FENCED: [&str; 4] = ["arm-local-first", "arm-broadcast", "adaptive", "broadcast+ipi"];
-/// Those of them that run with every seed and clock under `all`.
-const FIRST: usize = 5;
-/// Seeds and clocks under `all`.
-const SEEDS: u8 = 22;
+const FENCED: [&str; 5] = [
+    "arm-local-first",
+    "arm-broadcast",
+    "adaptive",
+    "broadcast",
+    "broadcast+ipi",
+];
 /// Steps of each CPU: the number that the test step has time for, and one that shows the bugs of x86-64.
 const STEPS: [u32; 2] = [400, 1500];
 
@@ -68,8 +70,10 @@ const LESS: [(Arch, &str, &str); 1] = [(
 pub enum Part {
     /// What the test step has time for.
     Short,
-    /// The same with more seeds, clocks and steps, and with every preset.
+    /// The same with more steps, and then every preset with many seeds and clocks.
     All,
+    /// Every preset with many seeds and clocks alone, as a table.
+    Presets,
     /// The known bugs alone, as a table.
     Bugs,
 }
@@ -89,6 +93,9 @@ pub fn main(name: &str, part: Part, end: Instant) -> Result<(), String> {
     println!("building the kernel for {name}, and once more with its known bugs");
     let never = AtomicBool::new(false);
     let (plain, faulty) = (image.build(&never)?, image.clone().with_faults().build(&never)?);
+    if part == Part::Presets {
+        return judge(presets::run(arch, &emulator, &plain)?);
+    }
     let mut all = bugs(arch, &emulator, part);
     if part != Part::Bugs {
         let mut others = torture(arch, &emulator, part == Part::All);
@@ -109,14 +116,26 @@ pub fn main(name: &str, part: Part, end: Instant) -> Result<(), String> {
     if part != Part::Bugs {
         failures.extend(stream::check(arch, &emulator, &plain).err());
     }
+    if part == Part::All {
+        failures.extend(presets::run(arch, &emulator, &plain)?);
+    }
     if part != Part::Short {
         print_table(arch, &caught.into_inner().map_err(|_| "a thread panicked")?);
     }
+    judge(failures)
+}
+
+fn judge(failures: Vec<String>) -> Result<(), String> {
     if failures.is_empty() {
         Ok(())
     } else {
         Err(failures.join("\n"))
     }
+}
+
+/// Whether harts run in parallel under this design: see [`FENCED`].
+pub fn takes_parallel_harts(arch: Arch, design: &str) -> bool {
+    arch == Arch::Riscv64 && FENCED.contains(&design)
 }
 
 /// The design under which a known bug shows on `arch`, or the reason why none does.
@@ -167,7 +186,7 @@ fn torture(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
     let mut cases = boots(arch, emulator, &case);
     let steps = STEPS[usize::from(whole)];
     let mut add = |design: &str, seed: u8, cpus: usize| {
-        if arch == Arch::Riscv64 && FENCED.contains(&design) {
+        if takes_parallel_harts(arch, design) {
             // Jitter in nanoseconds of the host.
             let command_line = format!("workload=torture design={design} seed={seed} jitter=20000 steps={steps}");
             return cases.push(Case {
@@ -192,13 +211,6 @@ fn torture(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
     }
     add("adaptive", 3, 8);
     add("arm-local-first", 4, 1);
-    if whole {
-        for seed in 0..SEEDS {
-            TORTURED[..FIRST]
-                .iter()
-                .for_each(|design| add(design, seed, 2 + usize::from(seed) % 3));
-        }
-    }
     let design = if arch == Arch::Riscv64 { "arm-ipi" } else { "adaptive" };
     cases.push(Case {
         expected: Expected::Twice,
@@ -226,11 +238,17 @@ fn bugs(arch: Arch, emulator: &Emulator, part: Part) -> Vec<Case> {
     for known in shootdown_known_bugs::ALL {
         if let Ok(design) = shows(arch, known) {
             // Remote fences with instructions counted are slow: see `FENCED`.
-            if arch == Arch::Riscv64 && FENCED.contains(&design) && part == Part::Short {
+            if takes_parallel_harts(arch, design) && part == Part::Short {
                 continue;
             }
-            let command_line = format!("workload=torture design={design} fault={} steps=4000", known.name);
-            cases.push(caught(case_of(known.name, design), command_line));
+            let at_once = takes_parallel_harts(arch, design);
+            let steps = if at_once { STEPS[1] } else { 4000 };
+            let command_line = format!("workload=torture design={design} fault={} steps={steps}", known.name);
+            cases.push(Case {
+                at_once,
+                cpus: if at_once { 2 } else { 4 },
+                ..caught(case_of(known.name, design), command_line)
+            });
         }
     }
     cases
@@ -274,7 +292,7 @@ fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case)
         ("madvise_spin", "arm-broadcast"),
         ("mprotect_all", "arm-local-first"),
     ] {
-        if arch == Arch::Riscv64 && FENCED.contains(&design) {
+        if takes_parallel_harts(arch, design) {
             continue;
         }
         let command_line = format!("workload={workload} design={design} ms=2");
@@ -368,6 +386,7 @@ fn processors(emulator: &Emulator, case: &dyn Fn(String, String) -> Case) -> Vec
 /// RISC-V's harts: without ASIDs and with few, with Svinval and without Sstc.
 fn harts(emulator: &Emulator, case: &dyn Fn(String, String) -> Case) -> Vec<Case> {
     let svinval = emulator.clone().with_processor("rv64,svinval=on");
+    let without_sstc = emulator.clone().with_processor("rv64,sstc=off");
     let mut cases = vec![
         Case {
             emulator: svinval.clone(),
@@ -375,7 +394,7 @@ fn harts(emulator: &Emulator, case: &dyn Fn(String, String) -> Case) -> Vec<Case
             ..case("boot, Svinval".into(), "workload=hello".into())
         },
         Case {
-            emulator: emulator.clone().with_processor("rv64,sstc=off"),
+            emulator: without_sstc.clone(),
             ..case("boot, without Sstc".into(), "workload=hello".into())
         },
         Case {
@@ -387,8 +406,17 @@ fn harts(emulator: &Emulator, case: &dyn Fn(String, String) -> Case) -> Vec<Case
             ..case("boot, without ASIDs".into(), "workload=hello asid_bits=0".into())
         },
     ];
+    // Harts stop while others are in remote fences: OpenSBI would wait for one that it asked and that then stopped.
+    cases.push(Case {
+        at_once: true,
+        ..case(
+            "torture, arm-broadcast, 4 harts at once".into(),
+            "workload=torture steps=300 jitter=20000 design=arm-broadcast".into(),
+        )
+    });
     for (name, emulator, words) in [
         ("Svinval", &svinval, ""),
+        ("without Sstc", &without_sstc, ""),
         ("Sv48", emulator, "paging=sv48"),
         ("without ASIDs", emulator, "asid_bits=0"),
         ("ASIDs of 8 bits", emulator, "asid_bits=8 tags=240-255"),

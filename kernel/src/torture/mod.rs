@@ -15,7 +15,7 @@ mod traffic;
 
 pub use oracle::violation;
 
-use crate::arch::features;
+use crate::arch::{features, timer};
 use crate::counters::Counters;
 use crate::engine;
 use crate::options::Options;
@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> ! {
     } else {
         options.threads.min(all)
     };
-    jitter::set(options.jitter << time::instruction_shift().unwrap_or(0));
+    jitter::set(timer::interval(options.jitter << time::instruction_shift().unwrap_or(0)));
     process::poison_large_frames();
     ARENA.store(
         Box::leak(Box::new(Arena::new(
@@ -102,7 +102,7 @@ pub fn run(options: &Options) -> ! {
     let done = unsafe { &*ARENA.load(Ordering::Acquire) };
     println!(
         "{{\"workload\":\"torture\",\"target\":\"{}\",\"design\":\"{}\",\"threads\":{threads},\"seed\":{},\
-         \"steps\":{},\"stale\":0,\"accesses_checked\":{},\"interrupts\":{},\"emulation_interrupts\":{},\
+         \"steps\":{},\"stale\":0,\"accesses_checked\":{},\"faults_tolerated\":{},\"interrupts\":{},\"emulation_interrupts\":{},\
          \"broadcast\":\"{}\",\
          \"ticks\":{},\"pcid\":{},\"instructions\":{},\"done\":{}}}",
         options.target(),
@@ -110,6 +110,7 @@ pub fn run(options: &Options) -> ! {
         options.seed,
         options.steps,
         sum(|cpu| cpu.counts.checked.load(Ordering::Acquire)),
+        sum(|cpu| cpu.counts.tolerated.load(Ordering::Acquire)),
         sum(|cpu| cpu.counts.taken.load(Ordering::Acquire)),
         sum(|cpu| cpu.counts.emulation.load(Ordering::Acquire)),
         crate::workloads::broadcast_in_words(),

@@ -4,6 +4,7 @@
 //! take turns by a count of instructions (`-icount`), which makes runs reproducible to the last instruction. A plugin
 //! counts the instructions of a shootdown. docs/src/evidence/linux-baseline.md says what is counted and why.
 
+mod beside;
 pub mod boot;
 pub mod guest;
 pub mod initramfs;
@@ -42,15 +43,18 @@ const BUDGET: Duration = Duration::from_secs(45 * 60);
         what does not depend on this machine's speed\n  \
         cargo xtask linux-baseline --workloads madvise_spin --runs 5 --json\n  \
         cargo xtask linux-baseline --arch aarch64 --only counts         on AArch64; riscv64 likewise\n  \
+        cargo xtask linux-baseline --arch x86_64,aarch64,riscv64 --only counts --workloads madvise_spin --designs ipi\n  \
+        \x20                                                               flushes of all three side by side\n  \
         cargo xtask linux-baseline --kernel linux-image-6.1.0-56-amd64  another kernel than the newest\n\n\
         The kernel package is downloaded and unpacked below target/, not installed. \
         QEMU and the compiler are installed where this is run as root; elsewhere the command that does it is named.\n\
         Exit status: 0; 1 when something failed or a read was stale; 2 on bad usage."
 )]
 struct Args {
-    /// Instruction set
-    #[arg(long, value_name = "x86_64|aarch64|riscv64", default_value = "x86_64", value_parser = Arch::named)]
-    arch: Arch,
+    /// Instruction sets; beside several the flushes of the first are the reference
+    #[arg(long, value_name = "x86_64|aarch64|riscv64", value_delimiter = ',', default_value = "x86_64",
+        value_parser = Arch::named)]
+    arch: Vec<Arch>,
     /// Programs to run [default: all]
     #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(workloads::ALL))]
     workloads: Vec<String>,
@@ -140,16 +144,22 @@ pub fn main(words: &[&str]) -> ExitCode {
         eprintln!("xtask: --seconds {}: expected 0.05 to 3600", args.seconds);
         return ExitCode::from(2);
     }
-    match run(&args) {
-        Ok(findings) if args.json => match serde_json::to_string_pretty(&findings) {
-            Ok(text) => {
-                println!("{text}");
-                ExitCode::SUCCESS
-            }
-            Err(error) => failed(&error.to_string()),
-        },
-        Ok(findings) => {
-            print!("{}", table::text(&findings));
+    if args.kernel.is_some() && args.arch.len() > 1 {
+        eprintln!("xtask: --kernel names a package of one instruction set: give one --arch");
+        return ExitCode::from(2);
+    }
+    let all: Result<Vec<Findings>, String> = args.arch.iter().map(|&arch| run(&args, arch)).collect();
+    let text = all.and_then(|all| match (args.json, all.as_slice()) {
+        (true, [one]) => serde_json::to_string_pretty(one).map_err(|error| error.to_string()),
+        (true, all) => serde_json::to_string_pretty(all).map_err(|error| error.to_string()),
+        (false, all) => {
+            let each: Vec<String> = all.iter().map(table::text).collect();
+            Ok(each.join("\n") + &beside::text(all))
+        }
+    });
+    match text {
+        Ok(text) => {
+            println!("{}", text.trim_end());
             ExitCode::SUCCESS
         }
         Err(why) => failed(&why),
@@ -161,20 +171,20 @@ fn failed(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(args: &Args) -> Result<Findings, String> {
+fn run(args: &Args, arch: Arch) -> Result<Findings, String> {
     let end = Instant::now() + BUDGET;
-    Need::Programs(args.arch).meet(end)?;
-    let programs = workloads::build(args.arch, end)?;
-    let qemu = Emulator::of(args.arch)?.version;
-    let ours = designs(args).into_iter().filter(|design| *design != "none");
-    let mut guests = vec![Guest::linux(args.arch, args.kernel.as_deref(), end)?];
-    guests.extend(Guest::ours(args.arch, &ours.collect::<Vec<_>>(), end)?);
+    Need::Programs(arch).meet(end)?;
+    let programs = workloads::build(arch, end)?;
+    let qemu = Emulator::of(arch)?.version;
+    let ours = designs(args, arch).into_iter().filter(|design| *design != "none");
+    let mut guests = vec![Guest::linux(arch, args.kernel.as_deref(), end)?];
+    guests.extend(Guest::ours(arch, &ours.collect::<Vec<_>>(), end)?);
     let host_load = std::fs::read_to_string("/proc/loadavg").ok();
     let host_load = host_load.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
 
     let names: Vec<&str> = match args.workloads.as_slice() {
         // This kernel pins pages only where flushes interrupt, which broadcasts of the processor do not.
-        [] if args.arch != Arch::X86_64 => workloads::ALL.into_iter().filter(|name| *name != "gup").collect(),
+        [] if arch != Arch::X86_64 => workloads::ALL.into_iter().filter(|name| *name != "gup").collect(),
         [] => workloads::ALL.to_vec(),
         some => some.iter().map(String::as_str).collect(),
     };
@@ -240,7 +250,7 @@ fn run(args: &Args) -> Result<Findings, String> {
                 spans: &spans,
             };
             // Linux calls OpenSBI, which waits for the other hart without ending QEMU's turn of a tenth of a second.
-            let takes_turns = |run: &&Planned| args.arch != Arch::Riscv64 || !guest.is_linux() || run.threads == 1;
+            let takes_turns = |run: &&Planned| arch != Arch::Riscv64 || !guest.is_linux() || run.threads == 1;
             let plan: Vec<Planned> = plan.iter().filter(takes_turns).cloned().collect();
             let report = boot("instructions", guest, &plan, Mode::Turns(Some(counting)))?;
             counts.extend(spans::counts(&guest.name, &report, &plugin)?);
@@ -259,7 +269,7 @@ fn run(args: &Args) -> Result<Findings, String> {
     };
     Ok(Findings {
         qemu: qemu.to_string(),
-        arch: args.arch.name(),
+        arch: arch.name(),
         kernels: guests.iter().zip(&reports).map(kernel).collect(),
         cpus: args.cpus,
         host_load,
@@ -271,8 +281,8 @@ fn run(args: &Args) -> Result<Findings, String> {
 
 /// The designs: those given, or the default ones. On RISC-V without those whose broadcasts are remote fences of
 /// OpenSBI, which waits without ending QEMU's turn.
-fn designs(args: &Args) -> Vec<String> {
-    let default: &[&str] = match args.arch {
+fn designs(args: &Args, arch: Arch) -> Vec<String> {
+    let default: &[&str] = match arch {
         Arch::X86_64 => &["ipi", "ipi-only", "broadcast", "adaptive", "adaptive-only"],
         Arch::Aarch64 => &["arm-ipi", "arm-broadcast", "arm-local-first", "adaptive"],
         Arch::Riscv64 => &["ipi", "ipi-only"],

@@ -7,6 +7,9 @@ use super::{Findings, Rate};
 
 /// Stands for a missing figure.
 const NONE: &str = "–";
+/// What the last tables count: with two threads or more, and with one.
+const SHOOTDOWN: &str = "shootdown";
+const LOCAL: &str = "flush without another CPU";
 /// The reference of the comparison.
 const LINUX: &str = "Linux";
 
@@ -58,7 +61,9 @@ pub(super) fn text(findings: &Findings) -> String {
         text += &draw(&titles, 1, rows.collect());
         text += COUNTS_LEGEND;
         text += &operations(&findings.counts);
-        text += &gate(&findings.counts);
+        for title in [SHOOTDOWN, LOCAL] {
+            text += &gate(title, &findings.counts);
+        }
     }
     text
 }
@@ -95,11 +100,11 @@ fn operations(counts: &[Count]) -> String {
     )
 }
 
-/// The instructions of a shootdown, and the goal for this kernel.
-fn gate(counts: &[Count]) -> String {
+/// The instructions of a shootdown, or of a flush without another CPU, and the goal for this kernel.
+fn gate(title: &str, counts: &[Count]) -> String {
     let shootdown = |count: &&Count| {
         let counted = count.requester.is_some() || count.barriers.is_some();
-        count.workload == "madvise_spin" && count.threads > 1 && counted
+        count.workload == "madvise_spin" && (count.threads == 1) == (title == LOCAL) && counted
     };
     let rows: Vec<&Count> = counts.iter().filter(shootdown).collect();
     if rows.is_empty() {
@@ -124,7 +129,7 @@ fn gate(counts: &[Count]) -> String {
     let titles = [&SPAN_TITLES[..], &["of\nLinux", "at most\nhalf"]].concat();
     let spans: Vec<Vec<String>> = rows.iter().flat_map(|count| sides(count, &row)).flatten().collect();
     format!(
-        "\nInstructions of a shootdown (madvise_spin)\n{}{}{}",
+        "\nInstructions of a {title} (madvise_spin)\n{}{}{}",
         draw(&titles, 1, spans),
         if rows.iter().any(|count| count.barriers.is_some()) {
             "barriers: from the DSB before a broadcast TLBI to the one after it; Linux's\n\
@@ -303,19 +308,25 @@ mod tests {
 
     #[test]
     fn gate_is_half_of_the_linux_count() {
-        let text = gate(&[Count::example("Linux", 685, 419), Count::example("ipi", 342, 210)]);
+        let text = gate(SHOOTDOWN, &[Count::example("Linux", 685, 419), Count::example("ipi", 342, 210)]);
         let verdicts: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next_back()).collect();
         let verdicts: Vec<&str> = verdicts
             .into_iter()
             .filter(|word| ["–", "met", "missed"].contains(word))
             .collect();
         assert_eq!(verdicts, ["–", "–", "met", "missed"], "{text}");
-        let alone = gate(&[Count::example("ipi", 1, 1)]);
+        let alone = gate(SHOOTDOWN, &[Count::example("ipi", 1, 1)]);
         assert!(
             !alone.contains("met") && !alone.contains("missed"),
             "nothing to compare with: {alone}"
         );
-        assert_eq!(gate(&[]), "");
+        assert_eq!(gate(SHOOTDOWN, &[]), "");
+        let one = Count {
+            threads: 1,
+            ..Count::example("Linux", 200, 0)
+        };
+        let local = gate(LOCAL, &[Count::example("Linux", 685, 419), one]);
+        assert!(local.contains("200") && !local.contains("685"), "{local}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::cpu::{Cpu, controller_id};
 use crate::memory::{Frame, KERNEL_BASE};
 use crate::serial;
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shootdown_cpu::sbi;
 
 pub use crate::arch::device_tree::BootInfo;
@@ -19,8 +19,9 @@ pub use crate::arch::device_tree::BootInfo;
 const START: (u64, u64) = (0x0048_534D, 0);
 const STOP: (u64, u64) = (0x0048_534D, 1);
 
-/// The stack of the hart that is starting.
+/// The stack of the hart that is starting, and its CPU number.
 static STACK: AtomicU64 = AtomicU64::new(0);
+static ID: AtomicUsize = AtomicUsize::new(0);
 
 global_asm!(
     r#"
@@ -34,6 +35,8 @@ boot_root:
     .skip 248 * 8
     .quad 0x00000000 + PAGE, 0x10000000 + PAGE, 0x20000000 + PAGE, 0x30000000 + PAGE
 
+entered: .word 0
+
     .section .bss
     .balign 4096
 boot_root_48: .skip 4096                 # root for Sv48: its last entry is a link to the other
@@ -43,6 +46,10 @@ boot_stack_top:
     .section .text.boot, "ax"
     .global start
 start:
+    lla t0, entered                      # only the first hart may pass: see `other`
+    li t1, 1
+    amoswap.w t1, t1, (t0)
+    bnez t1, start_other
     lla t0, first_here_word
     j 1f
     .global start_other
@@ -107,8 +114,10 @@ extern "C" fn first(hart: u64, tree: u64) -> ! {
     crate::first_cpu(&BootInfo::read(tree, hart))
 }
 
-extern "C" fn other(_hart: u64, id: usize) -> ! {
-    crate::other_cpu(id)
+/// A hart that was started. OpenSBI 1.1 marks it as started before it stores where it starts, and an earlier interrupt
+/// ends its sleep: then it enters where the first hart did, with the arguments of that one.
+extern "C" fn other() -> ! {
+    crate::other_cpu(ID.load(Ordering::Acquire))
 }
 
 /// Levels of tables in the mode in use.
@@ -212,8 +221,9 @@ fn refused(other: &Cpu, sbi::Error(why): sbi::Error) -> ! {
 
 fn ask(other: &Cpu, stack: u64) -> Result<u64, sbi::Error> {
     STACK.store(stack, Ordering::Release);
+    ID.store(other.id, Ordering::Release);
     let entry = start_other as *const () as u64 - KERNEL_BASE;
-    let arguments = [controller_id(other.id), entry, other.id as u64, 0, 0];
+    let arguments = [controller_id(other.id), entry, 0, 0, 0];
     // SAFETY: the entry point is for a starting hart.
     unsafe { sbi::call(START.0, START.1, arguments) }
 }

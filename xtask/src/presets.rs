@@ -1,0 +1,128 @@
+//! Torture of every preset on AArch64 and RISC-V, each with many seeds and clocks, as a table of the book.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+
+use serde::Deserialize;
+use shootdown::Design;
+use shootdown_qemu::{Arch, Emulator};
+
+use super::cases;
+use super::kernel::Case;
+use super::ports::takes_parallel_harts;
+
+/// Seeds of each preset; clocks (log2 of the nanoseconds of an instruction) and numbers of CPUs in turn.
+const SEEDS: u8 = 22;
+const CLOCKS: u8 = 11;
+const CPUS: [usize; 3] = [2, 3, 4];
+/// Steps of each CPU.
+const STEPS: u32 = 200;
+/// The design without invalidation: the control, which `ports.rs` expects to be caught.
+const CONTROL: &str = "none";
+
+/// What the last line of a run says, and sums of that.
+#[derive(Default, Deserialize)]
+struct Counts {
+    #[serde(default)]
+    runs: u64,
+    accesses_checked: u64,
+    faults_tolerated: u64,
+    stale: u64,
+}
+
+/// Tortures all presets with the kernel `image`, and prints the table. Returns a line for each run that failed.
+///
+/// # Errors
+/// When a thread panicked.
+pub fn run(arch: Arch, emulator: &Emulator, image: &Path) -> Result<Vec<String>, String> {
+    let names = || {
+        Design::PRESETS
+            .iter()
+            .map(|(name, ..)| *name)
+            .filter(|name| *name != CONTROL)
+    };
+    // Another preset each time, so that an early end has tried all.
+    let each = (0..SEEDS).flat_map(|seed| names().map(move |name| (name, seed)));
+    let (keys, all): (Vec<&str>, Vec<Case>) = each
+        .map(|(name, seed)| (name, case(arch, emulator, name, seed)))
+        .unzip();
+    let sums: Mutex<BTreeMap<&str, Counts>> = Mutex::default();
+    let failures = cases::run(&all, |number, case| {
+        let line = case.last_line(image)?;
+        let counts: Counts = serde_json::from_str(&line).map_err(|error| format!("{error} in {line}"))?;
+        let said = format!("{} accesses checked", counts.accesses_checked);
+        let mut sums = sums.lock().expect("no panics");
+        let sum = sums.entry(keys[number]).or_default();
+        sum.runs += 1;
+        sum.accesses_checked += counts.accesses_checked;
+        sum.faults_tolerated += counts.faults_tolerated;
+        sum.stale += counts.stale;
+        Ok(said)
+    })?;
+    let sums = sums.into_inner().map_err(|_| "a thread panicked")?;
+    println!(
+        "\n| on {} | runs | accesses checked | stale | faults tolerated |\n| --- | --- | --- | --- | --- |",
+        arch.name()
+    );
+    for name in names() {
+        let none = Counts::default();
+        let sum = sums.get(name).unwrap_or(&none);
+        println!(
+            "| `{name}` | {} | {} | {} | {} |",
+            sum.runs, sum.accesses_checked, sum.stale, sum.faults_tolerated
+        );
+    }
+    Ok(failures)
+}
+
+fn case(arch: Arch, emulator: &Emulator, design: &str, seed: u8) -> Case {
+    let at_once = takes_parallel_harts(arch, design);
+    // Of the host's nanoseconds, or of instructions.
+    let jitter = match at_once {
+        true => 20_000,
+        false => [3000, 700, 1500][usize::from(seed) % 3],
+    };
+    let cpus = if at_once {
+        2
+    } else {
+        CPUS[usize::from(seed) % CPUS.len()]
+    };
+    let shift = seed % CLOCKS;
+    let place = match at_once {
+        true => format!("{cpus} harts at once"),
+        false => format!("shift {shift}, {cpus} CPUs"),
+    };
+    Case {
+        at_once,
+        cpus,
+        shift,
+        ..Case::new(
+            format!("{design}, seed {seed}, {place}"),
+            emulator,
+            format!("workload=torture design={design} seed={seed} jitter={jitter} steps={STEPS}"),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_prints_is_read_and_a_line_without_counts_is_an_error() {
+        let line = r#"{"workload":"torture","stale":0,"accesses_checked":12,"faults_tolerated":3,"done":{}}"#;
+        let counts: Counts = serde_json::from_str(line).expect("a line of the kernel");
+        assert_eq!(
+            (counts.accesses_checked, counts.faults_tolerated, counts.stale),
+            (12, 3, 0)
+        );
+        assert!(serde_json::from_str::<Counts>(r#"{"workload":"torture"}"#).is_err());
+    }
+
+    #[test]
+    fn seeds_clocks_and_numbers_of_cpus_are_varied_for_every_preset() {
+        assert!(SEEDS >= 20 && CLOCKS > 1 && CPUS.len() > 1);
+        assert!(Design::PRESETS.iter().any(|(name, ..)| *name == CONTROL));
+    }
+}
