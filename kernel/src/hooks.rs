@@ -56,6 +56,8 @@ unsafe impl Kernel<WORDS> for Hooks {
         Some(Policy::IPI)
     } else if cfg!(feature = "adaptive-only") {
         Some(Policy::ADAPTIVE)
+    } else if cfg!(feature = "arm-broadcast-only") {
+        Some(Policy::ARM_BROADCAST)
     } else {
         None
     };

@@ -10,7 +10,7 @@ use shootdown_qemu::{Arch, Clock, Emulator, Ended, Image, Machine, Run};
 use super::{cases, iso, stream, workspace};
 
 /// Longest run, on a busy host.
-const MOST: Duration = Duration::from_secs(90);
+const MOST: Duration = Duration::from_secs(240);
 /// Designs that are tortured, in turn.
 pub const TORTURED: [&str; 10] = [
     "ipi",

@@ -466,4 +466,32 @@ mod tests {
         let error = main("m68k", Part::Short, Instant::now()).expect_err("no such port");
         assert!(error.contains("aarch64") && error.contains("riscv64"), "{error}");
     }
+
+    #[test]
+    fn book_lists_every_known_bug_as_it_shows_and_every_preset_without_stale_reads() {
+        let page = workspace::root().join("docs/src/verification/instruction-sets.md");
+        let page = std::fs::read_to_string(page).expect("the book has the page");
+        for arch in [Arch::Aarch64, Arch::Riscv64] {
+            let rows = |title: &str| {
+                let all = page.split(&format!("| on {} | {title} ", arch.name())).nth(1);
+                let table = all.expect("a table").split("\n\n").next().unwrap_or_default();
+                table.lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+            };
+            let (bugs, presets) = (rows("shows"), rows("runs"));
+            assert_eq!(bugs.len(), shootdown_known_bugs::ALL.len(), "{}", arch.name());
+            for (known, row) in shootdown_known_bugs::ALL.iter().zip(&bugs) {
+                let begins = match shows(arch, known) {
+                    Ok(design) => format!("| `{}` | `{design}` | caught ", known.name),
+                    Err(why) => format!("| `{}` | – | {why} |", known.name),
+                };
+                assert!(row.starts_with(&begins), "{row}: expected {begins}");
+            }
+            let tortured = shootdown::Design::PRESETS.iter().filter(|(name, ..)| *name != "none");
+            for ((name, ..), row) in tortured.zip(&presets) {
+                let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+                assert_eq!((cells[1], cells[4]), (format!("`{name}`").as_str(), "0"), "{row}");
+                assert!(cells[2].parse::<u32>().is_ok_and(|runs| runs >= 20), "{row}");
+            }
+        }
+    }
 }
