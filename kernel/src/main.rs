@@ -166,7 +166,8 @@ fn set_up_engine(options: &Options, design: Design) {
         processor,
         emulated,
         by_ipi: shootdown_cpu::FlushByIpi::new(),
-        silence_is_violation: options.workload == "torture" && (options.icount.is_some() || options.fault.is_some()),
+        silence_is_violation: options.workload == "torture"
+            && (options.icount.is_some() || options.bochs && options.fault.is_some()),
     };
     if let Some(name) = options.fault {
         select_bug(name);

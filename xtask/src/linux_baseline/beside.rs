@@ -11,17 +11,17 @@ const WORKLOAD: &str = "madvise_spin";
 pub(super) fn text(all: &[Findings]) -> String {
     let [first, _, ..] = all else { return String::new() };
     let rows: Vec<Vec<String>> = all.iter().flat_map(|findings| rows(findings, first)).collect();
-    let header = ["kernel", "threads", "side", "instruction set", "median", "beside"];
+    let titles = ["instruction set", "median", "beside"];
     format!(
-        "\nInstructions of a flush ({WORKLOAD}), beside those on {}; one thread: no other CPU\n{}",
+        "\nInstructions of a flush ({WORKLOAD}), beside those on {}\n{}one thread: no other CPU\n",
         first.arch,
-        draw(&header, 4, sorted(rows))
+        draw(&titles, 1, sorted(rows))
     )
 }
 
-/// By kernel, threads and side; instruction sets stay in their order.
+/// By group; instruction sets stay in their order.
 fn sorted(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    rows.sort_by(|one, other| one[..3].cmp(&other[..3]));
+    rows.sort_by(|one, other| one[0].cmp(&other[0]));
     rows
 }
 
@@ -35,9 +35,7 @@ fn rows(findings: &Findings, reference: &Findings) -> Vec<Vec<String>> {
             };
             let beside = reference.counts.iter().find(same).and_then(of);
             rows.push(vec![
-                count.kernel.clone(),
-                count.threads.to_string(),
-                side.into(),
+                format!("{}, threads: {}, {side}", count.kernel, count.threads),
                 findings.arch.into(),
                 number(span.median as f64),
                 beside.map_or("–".into(), |beside| ratio(span.median as f64, beside.median as f64)),
