@@ -11,6 +11,7 @@ use shootdown_qemu::{Arch, Emulator, Image};
 
 use super::kernel::{Case, Expected};
 use super::needs::Need;
+use super::presets::takes_parallel_harts;
 use super::{cases, kernel, presets, stream, workspace};
 
 /// Designs for torture, in this order: those for these instruction sets first.
@@ -27,16 +28,6 @@ const TORTURED: [&str; 12] = [
     "walk-precise",
     "broadcast+ipi",
     "ipi-early",
-];
-/// Those whose broadcasts the firmware of RISC-V carries out. The firmware waits for each hart without ending
-/// QEMU's turn, which then lasts up to 100 ms of QEMU's time. So these run on two parallel harts, and the others with
-/// instructions counted.
-const FENCED: [&str; 5] = [
-    "arm-local-first",
-    "arm-broadcast",
-    "adaptive",
-    "broadcast",
-    "broadcast+ipi",
 ];
 /// Steps of each CPU: the number that the test step has time for, and one that shows the bugs of x86-64.
 const STEPS: [u32; 2] = [400, 1500];
@@ -140,11 +131,6 @@ fn judge(failures: Vec<String>) -> Result<(), String> {
     }
 }
 
-/// Whether harts run in parallel under this design: see [`FENCED`].
-pub fn takes_parallel_harts(arch: Arch, design: &str) -> bool {
-    arch == Arch::Riscv64 && FENCED.contains(&design)
-}
-
 /// The design under which a known bug shows on `arch`, or the reason why none does.
 fn shows(arch: Arch, known: &Known) -> Result<&'static str, String> {
     let more = MORE.iter().find(|(on, name, _)| *on == arch && *name == known.name);
@@ -244,7 +230,7 @@ fn bugs(arch: Arch, emulator: &Emulator, part: Part) -> Vec<Case> {
     }
     for known in shootdown_known_bugs::ALL {
         if let Ok(design) = shows(arch, known) {
-            // Remote fences with instructions counted are slow: see `FENCED`.
+            // Remote fences with instructions counted are slow: see `presets::FENCED`.
             if takes_parallel_harts(arch, design) && part == Part::Short {
                 continue;
             }
@@ -275,7 +261,7 @@ fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case)
         ..case(format!("bad input, {word}"), word.into())
     }));
     cases.push(Case {
-        // See `FENCED`.
+        // See `presets::FENCED`.
         at_once: arch == Arch::Riscv64,
         expected: Expected::Says(match arch {
             // Entries outlive a root load under the same ASID that does not flush them: a reuse would show.

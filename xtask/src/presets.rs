@@ -10,7 +10,6 @@ use shootdown_qemu::{Arch, Emulator};
 
 use super::cases;
 use super::kernel::Case;
-use super::ports::takes_parallel_harts;
 
 /// Seeds of each preset; clocks (log2 of the nanoseconds of an instruction) and numbers of CPUs in turn.
 const SEEDS: u8 = 22;
@@ -20,6 +19,22 @@ const CPUS: [usize; 3] = [2, 3, 4];
 const STEPS: u32 = 200;
 /// The design without invalidation: the control, which `ports.rs` expects to be caught.
 const CONTROL: &str = "none";
+
+/// Those whose broadcasts the firmware of RISC-V carries out. The firmware waits for each hart without ending
+/// QEMU's turn, which then lasts up to 100 ms of QEMU's time. So these run on two parallel harts, and the others with
+/// instructions counted.
+const FENCED: [&str; 5] = [
+    "arm-local-first",
+    "arm-broadcast",
+    "adaptive",
+    "broadcast",
+    "broadcast+ipi",
+];
+
+/// Whether harts run in parallel under this design: see [`FENCED`].
+pub fn takes_parallel_harts(arch: Arch, design: &str) -> bool {
+    arch == Arch::Riscv64 && FENCED.contains(&design)
+}
 
 /// What the last line of a run says, and sums of that.
 #[derive(Default, Deserialize)]

@@ -68,8 +68,9 @@ const PINS: &str = "gup";
 /// The design without invalidation.
 const CONTROL: &str = "none";
 
-/// The program that must detect it, and its threads: one thread sees what another CPU has dropped. On RISC-V PAUSE does
-/// not end QEMU's turn, so that no other CPU reads the page while it is mapped; there the CPU's own pages are looked at.
+/// The program that must detect it, and its threads: one thread sees what another CPU has dropped. On RISC-V PAUSE
+/// does not end QEMU's turn, so that no other CPU reads the page while it is mapped; there the CPU's own pages are
+/// looked at.
 fn notices(arch: Arch) -> (&'static str, u32) {
     match arch {
         Arch::Riscv64 => ("tlb_flush1", 1),

@@ -102,7 +102,8 @@ pub fn run(options: &Options) -> ! {
     let done = unsafe { &*ARENA.load(Ordering::Acquire) };
     println!(
         "{{\"workload\":\"torture\",\"target\":\"{}\",\"design\":\"{}\",\"threads\":{threads},\"seed\":{},\
-         \"steps\":{},\"stale\":0,\"accesses_checked\":{},\"faults_tolerated\":{},\"interrupts\":{},\"emulation_interrupts\":{},\
+         \"steps\":{},\"stale\":0,\"accesses_checked\":{},\"faults_tolerated\":{},\"interrupts\":{},\
+         \"emulation_interrupts\":{},\
          \"broadcast\":\"{}\",\
          \"ticks\":{},\"pcid\":{},\"instructions\":{},\"done\":{}}}",
         options.target(),

@@ -43,7 +43,8 @@ const BUDGET: Duration = Duration::from_secs(45 * 60);
         what does not depend on this machine's speed\n  \
         cargo xtask linux-baseline --workloads madvise_spin --runs 5 --json\n  \
         cargo xtask linux-baseline --arch aarch64 --only counts         on AArch64; riscv64 likewise\n  \
-        cargo xtask linux-baseline --arch x86_64,aarch64,riscv64 --only counts --workloads madvise_spin --designs ipi\n  \
+        cargo xtask linux-baseline --arch x86_64,aarch64,riscv64 --only counts --workloads madvise_spin \
+        --designs ipi\n  \
         \x20                                                               flushes of all three side by side\n  \
         cargo xtask linux-baseline --kernel linux-image-6.1.0-56-amd64  another kernel than the newest\n\n\
         The kernel package is downloaded and unpacked below target/, not installed. \
@@ -77,7 +78,8 @@ struct Args {
     #[arg(long)]
     kernel: Option<String>,
     /// Designs of our kernel to put beside it; `ipi-only`, `adaptive-only` and `arm-broadcast-only` are
-    /// compiled for that design alone; `none` for Linux alone [default: ipi,ipi-only,broadcast,adaptive,adaptive-only; aarch64:
+    /// compiled for that design alone; `none` for Linux alone [default: ipi,ipi-only,broadcast,adaptive,adaptive-only;
+    /// aarch64:
     /// arm-ipi,arm-broadcast,arm-local-first,adaptive; riscv64: ipi,ipi-only]
     #[arg(long, value_delimiter = ',')]
     designs: Option<Vec<String>>,

@@ -308,7 +308,10 @@ mod tests {
 
     #[test]
     fn gate_is_half_of_the_linux_count() {
-        let text = gate(SHOOTDOWN, &[Count::example("Linux", 685, 419), Count::example("ipi", 342, 210)]);
+        let text = gate(
+            SHOOTDOWN,
+            &[Count::example("Linux", 685, 419), Count::example("ipi", 342, 210)],
+        );
         let verdicts: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next_back()).collect();
         let verdicts: Vec<&str> = verdicts
             .into_iter()

@@ -1,8 +1,9 @@
 //! Remote fences beside harts that stop.
 //!
-//! OpenSBI asks every hart that runs when the call begins, and waits until each has fenced. A hart that stops in between
-//! never answers, and the call never returns (read in its versions 1.1 and 1.9: `sbi_ipi_send_many`, `sbi_tlb.c`). So a
-//! hart that is about to stop is first left out of all fences that begin, and then waits for those that have begun.
+//! OpenSBI asks every hart that runs when the call begins, and waits until each has fenced. A hart that stops in
+//! between never answers, and the call never returns (read in versions 1.1 and 1.9: `sbi_ipi_send_many`, `sbi_tlb.c`).
+//! So a hart that is about to stop is first left out of all fences that begin, and then waits for those that have
+//! begun.
 
 use crate::cpu::{self, Cpu, controller_id, cpu};
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -68,8 +68,8 @@ pub fn tick(usual: u32) -> u32 {
     if interrupts::takes_turns() { usual / 80 } else { usual }
 }
 
-/// The interval between interrupts at random moments: longer if the firmware sets the timer. An interrupt takes some 500
-/// instructions then, and harts that take turns would do nothing else.
+/// The interval between interrupts at random moments: longer if the firmware sets the timer. An interrupt takes some
+/// 500 instructions then, and harts that take turns would do nothing else.
 pub fn interval(ticks: u64) -> u64 {
     if features::has_timer_register() { ticks } else { ticks * 16 }
 }
