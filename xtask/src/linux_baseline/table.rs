@@ -343,7 +343,7 @@ mod tests {
         let counts = [Count::example("Linux", 12_345, 1234), widest];
         let titles = [&["kernel", "ops"], &COUNT_TITLES[..]].concat();
         let rows = counts.iter().map(|count| count_row(count, &counts));
-        let text = draw(&titles, 1, rows.collect()) + COUNTS_LEGEND + &operations(&counts) + &gate(&counts);
+        let text = draw(&titles, 1, rows.collect()) + COUNTS_LEGEND + &operations(&counts) + &gate(SHOOTDOWN, &counts);
         let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(wide.is_empty() && text.contains("1234.5"), "{text}");
     }
