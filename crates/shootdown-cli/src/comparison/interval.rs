@@ -56,8 +56,8 @@ pub enum Figure {
 
 /// The distance of held-out rows from the model: the standard deviation of the logarithm of simulated over published,
 /// of the nearest nine in ten rows. `shootdown evidence` prints the present values. Rates on machines without a fitted
-/// rate are 13 rows of two machines, at 0.20, and there are 6 rows of interrupts, at 0.08. The values in use are a quarter
-/// larger.
+/// rate are 13 rows of two machines, at 0.20, and there are 6 rows of interrupts, at 0.08. The values in use are a
+/// quarter larger.
 const OFF: [(Figure, f64); 5] = [
     (Figure::FittedRate, 0.14),
     (Figure::OtherRate, 0.25),

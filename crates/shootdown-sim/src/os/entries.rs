@@ -36,7 +36,8 @@ impl<const W: usize> System<W> {
                         }
                     }
                     if dirty {
-                        // As Linux since 3.15: no CPU may write to a page through its TLB once the page counts as clean.
+                        // As Linux since 3.15: no CPU may write to a page through its TLB once the page counts as
+                        // clean.
                         self.flush(process, Range::pages(next, stop, Stride::Size4K));
                     } else {
                         cleared |= found;
