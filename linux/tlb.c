@@ -8,6 +8,7 @@
 #include <linux/cpumask.h>
 #include <linux/export.h>
 #include <linux/init.h>
+#include <linux/irqflags.h>
 #include <linux/jump_label.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
@@ -144,8 +145,15 @@ static void has_loaded(struct mm_struct *prev, struct mm_struct *next)
  */
 static void unloaded(void *unused, u64 root)
 {
+	/* A waiter that serves requests has masked interrupts itself, which lockdep does not see. */
+	bool unseen = lockdep_hardirqs_enabled();
+
+	if (unseen)
+		trace_hardirqs_off();
 	this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
 	has_loaded(this_cpu_read(cpu_tlbstate.loaded_mm), &init_mm);
+	if (unseen)
+		trace_hardirqs_on();
 }
 
 DEFINE_IDTENTRY_SYSVEC_SIMPLE(sysvec_shootdown)
@@ -196,8 +204,11 @@ void __init shootdown_boot(void)
 		settings.design = "adaptive";
 	if (!shootdown_machine_found(settings.kernel_root, &machine))
 		panic("shootdown: build the library with the feature `instructions`");
-	if (!boot_cpu_has(X86_FEATURE_PCID) != (machine.tag_limit <= 1))
-		panic("shootdown: the library uses PCIDs where the processor has them; boot without nopcid");
+	/* nopcid, or a processor on which Linux distrusts them. Tag 0 is then the only one. */
+	if (!boot_cpu_has(X86_FEATURE_PCID))
+		machine.tag_limit = 1;
+	if (boot_cpu_has(X86_FEATURE_PCID) && machine.tag_limit <= 1)
+		setup_clear_cpu_cap(X86_FEATURE_PCID);
 	machine.split = boot_cpu_has(X86_FEATURE_PTI) && boot_cpu_has(X86_FEATURE_PCID);
 	status = shootdown_engine_init(engine_memory, sizeof(engine_memory), &settings, &engine);
 	if (status != SHOOTDOWN_OK)
@@ -234,7 +245,9 @@ void shootdown_cpu_up(void)
 
 void shootdown_cpu_down(void)
 {
-	shootdown_cpu_offline(engine);
+	/* A panic may come first. */
+	if (engine)
+		shootdown_cpu_offline(engine);
 }
 
 /* A CPU begins, before it is online, with the tables of loaded_mm in CR3. */

@@ -12,6 +12,7 @@
 #include <sys/reboot.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 /* The second serial port; the boards of Arm and RISC-V have one port for both. */
@@ -25,6 +26,8 @@
 static void off(void)
 {
     fflush(stdout);
+    /* The port may be slower than the power. */
+    tcdrain(1);
     sync();
     reboot(RB_POWER_OFF);
     for (;;)

@@ -48,11 +48,14 @@ shootdown_core := $(if $(SHOOTDOWN_NO_GOT),-Zbuild-std=core -Zbuild-std-features
 
 # What the kernel uses.
 shootdown_folder := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))/..)
+# The crate that is built: this one. For tests, one with the same calls.
+SHOOTDOWN_CRATE ?= $(shootdown_folder)
+SHOOTDOWN_LIBRARY ?= shootdown_c
 SHOOTDOWN_CFLAGS := -I$(shootdown_folder)/include -DSHOOTDOWN_CPU_WORDS=$(SHOOTDOWN_CPU_WORDS)
 SHOOTDOWN_OBJECT := $(abspath $(SHOOTDOWN_OUT))/shootdown.o
 
 shootdown_goal := $(.DEFAULT_GOAL)
-shootdown_archive := $(abspath $(SHOOTDOWN_OUT))/$(SHOOTDOWN_TARGET)/release/libshootdown_c.a
+shootdown_archive := $(abspath $(SHOOTDOWN_OUT))/$(SHOOTDOWN_TARGET)/release/lib$(SHOOTDOWN_LIBRARY).a
 shootdown_profile := lto="fat" codegen-units=1 panic="abort" debug=false
 
 # Cargo knows what has changed.
@@ -61,7 +64,7 @@ shootdown-archive:
 	SHOOTDOWN_DESIGN='$(SHOOTDOWN_DESIGN)' SHOOTDOWN_CPU_WORDS='$(SHOOTDOWN_CPU_WORDS)' \
 	CARGO_PROFILE_RELEASE_OPT_LEVEL=$(SHOOTDOWN_OPT) RUSTFLAGS='$(strip $(SHOOTDOWN_RUSTFLAGS) $(shootdown_no_got))' \
 	$(if $(SHOOTDOWN_NO_GOT),RUSTC_BOOTSTRAP=1) \
-	$(CARGO) rustc --quiet --manifest-path $(shootdown_folder)/Cargo.toml --release --no-default-features \
+	$(CARGO) rustc --quiet --manifest-path $(SHOOTDOWN_CRATE)/Cargo.toml --release --no-default-features \
 	    --features '$(SHOOTDOWN_FEATURES)' --target $(SHOOTDOWN_TARGET) --target-dir $(abspath $(SHOOTDOWN_OUT)) \
 	    --crate-type staticlib $(shootdown_core) $(foreach setting,$(shootdown_profile),--config 'profile.release.$(setting)')
 

@@ -24,6 +24,8 @@ const VIDEO_BIOS: &str = "/usr/share/bochs/VGABIOS-lgpl-latest";
 pub const BOCHS_CPU: &str = "corei7_haswell_4770";
 /// Instructions of a virtual second. Few, because firmware waits by the clock.
 const SPEED: u32 = 2_000_000;
+/// The same for Linux, whose timer interrupts would take most of so few.
+const SPEED_OF_LINUX: u32 = 50_000_000;
 /// Instructions of a CPU's turn.
 const TURN: u32 = 16;
 
@@ -70,17 +72,69 @@ impl Bochs {
     /// # Errors
     /// When it cannot be started, or the files cannot be written.
     pub fn run(&self, iso: &Path, cpus: usize, folder: &Path, most: Duration) -> Result<Run, String> {
-        let ran = self.run_in(iso, cpus, folder, most);
+        let machine = Machine {
+            cpus,
+            speed: SPEED,
+            is_last: &|_| false,
+        };
+        let ran = self.run_in(iso, &machine, folder, most);
         let _ = fs::remove_dir_all(folder);
-        ran
+        let (console, _, run) = ran?;
+        Ok(Run {
+            ended: match run.ended {
+                Ended::TimedOut => Ended::TimedOut,
+                _ => ended(&console),
+            },
+            lines: console,
+            ..run
+        })
     }
 
-    fn run_in(&self, iso: &Path, cpus: usize, folder: &Path, most: Duration) -> Result<Run, String> {
+    /// Boots an image of Linux. It writes its console to the first serial port, and to the second one lines, until one
+    /// of them is the last. Returns the lines of both. Files are kept in `folder`.
+    ///
+    /// # Errors
+    /// When it cannot be started, ends by itself, or does not end in time, with the last lines of its console.
+    pub fn run_linux(
+        &self,
+        iso: &Path,
+        cpus: usize,
+        folder: &Path,
+        most: Duration,
+        is_last: &dyn Fn(&str) -> bool,
+    ) -> Result<[Vec<String>; 2], String> {
+        let machine = Machine {
+            cpus,
+            speed: SPEED_OF_LINUX,
+            is_last,
+        };
+        let (console, reports, run) = self.run_in(iso, &machine, folder, most)?;
+        if reports.iter().any(|line| is_last(line)) {
+            return Ok([console, reports]);
+        }
+        let why = match (run.ended, run.errors) {
+            (Ended::TimedOut, _) => format!("not ended after {} s", most.as_secs()),
+            (_, errors) => format!("Bochs ended before Linux did; {errors}"),
+        };
+        let last = console[console.len().saturating_sub(5)..].join("\n");
+        Err(format!("{why}; see {}; its console ends:\n{last}", folder.display()))
+    }
+
+    /// The lines of both serial ports, and the rest of the result.
+    fn run_in(
+        &self,
+        iso: &Path,
+        machine: &Machine<'_>,
+        folder: &Path,
+        most: Duration,
+    ) -> Result<(Vec<String>, Vec<String>, Run), String> {
         let in_folder = |error: std::io::Error| format!("{}: {error}", folder.display());
-        let [settings, first_words, port, log, output] =
-            ["settings", "first-words", "serial", "log", "output"].map(|name| folder.join(name));
+        let [settings, first_words, console, reports, log, output] =
+            ["settings", "first-words", "serial", "reports", "log", "output"].map(|name| folder.join(name));
         fs::create_dir_all(folder).map_err(in_folder)?;
-        fs::write(&settings, machine(iso, cpus, &port, &log)).map_err(in_folder)?;
+        fs::write(&settings, machine.settings(iso, [&console, &reports], &log)).map_err(in_folder)?;
+        // Of a run before.
+        let _ = fs::remove_file(&reports);
         fs::write(&first_words, "continue\n").map_err(in_folder)?;
         let printed = fs::File::create(&output).map_err(in_folder)?;
         let mut command = Command::new("bochs");
@@ -95,19 +149,27 @@ impl Bochs {
             .stderr(printed)
             .spawn();
         let mut child = started.map_err(|error| format!("bochs cannot be run ({error}): sudo {BOCHS_INSTALL}"))?;
-        let in_time = wait(&mut child, begun + most);
-        let lines: Vec<String> = fs::read(&port).map_or_else(
-            |_| Vec::new(),
-            |bytes| String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect(),
-        );
+        let is_over = || lines(&reports).iter().any(|line| (machine.is_last)(line));
+        let in_time = wait(&mut child, begun + most, is_over);
         let complaint = |path: &PathBuf| complaint(&String::from_utf8_lossy(&fs::read(path).unwrap_or_default()));
-        Ok(Run {
-            ended: if in_time { ended(&lines) } else { Ended::TimedOut },
-            lines,
+        let run = Run {
+            ended: if in_time {
+                Ended::Otherwise(None)
+            } else {
+                Ended::TimedOut
+            },
+            lines: Vec::new(),
             errors: complaint(&log).or(complaint(&output)).unwrap_or_default(),
             seconds: begun.elapsed().as_secs_f64(),
-        })
+        };
+        Ok((lines(&console), lines(&reports), run))
     }
+}
+
+/// The whole lines of a file.
+fn lines(path: &Path) -> Vec<String> {
+    let bytes = fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect()
 }
 
 /// The error of the emulator itself, if it failed: the first line of it or of its C library (`*** ... ***:
@@ -126,35 +188,54 @@ fn ended(lines: &[String]) -> Ended {
     Ended::of(status)
 }
 
+/// A machine, and when it is over.
+struct Machine<'a> {
+    cpus: usize,
+    /// Instructions of a virtual second.
+    speed: u32,
+    /// Whether this line of the second serial port is the last.
+    is_last: &'a dyn Fn(&str) -> bool,
+}
+
 /// Bochs's configuration. Without VBE: GRUB's query overruns its stack there. Without sound: if ALSA finds no card, its
 /// mixer overruns a buffer and ends the emulator before the first instruction.
-fn machine(iso: &Path, cpus: usize, port: &Path, log: &Path) -> String {
-    format!(
-        "display_library: rfb, options=\"timeout=0\"\n\
+impl Machine<'_> {
+    fn settings(&self, iso: &Path, ports: [&Path; 2], log: &Path) -> String {
+        let Machine { cpus, speed, .. } = self;
+        format!(
+            "display_library: rfb, options=\"timeout=0\"\n\
          megs: 256\n\
          romimage: file={BIOS}\n\
          vgaromimage: file={VIDEO_BIOS}\n\
          vga: extension=none\n\
-         cpu: model={BOCHS_CPU}, count={cpus}, ips={SPEED}, quantum={TURN}, reset_on_triple_fault=0\n\
+         cpu: model={BOCHS_CPU}, count={cpus}, ips={speed}, quantum={TURN}, reset_on_triple_fault=0\n\
          clock: sync=none, time0=0\n\
          ata0: enabled=1, ioaddr1=0x1f0, ioaddr2=0x3f0, irq=14\n\
          ata0-master: type=cdrom, path=\"{}\", status=inserted\n\
          boot: cdrom\n\
          com1: enabled=1, mode=file, dev=\"{}\"\n\
+         com2: enabled=1, mode=file, dev=\"{}\"\n\
          speaker: enabled=0\n\
          sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy\n\
          log: \"{}\"\n\
          panic: action=fatal\nerror: action=report\ninfo: action=report\ndebug: action=ignore\n",
-        iso.display(),
-        port.display(),
-        log.display()
-    )
+            iso.display(),
+            ports[0].display(),
+            ports[1].display(),
+            log.display()
+        )
+    }
 }
 
-/// Whether it ended by itself before `end`; it has ended in any case.
-fn wait(child: &mut Child, end: Instant) -> bool {
+/// Whether it ended by itself before `end`, or was over; it has ended in any case.
+fn wait(child: &mut Child, end: Instant, is_over: impl Fn() -> bool) -> bool {
     loop {
         match child.try_wait() {
+            Ok(None) if is_over() => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return true;
+            }
             Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
             Ok(Some(_)) => return true,
             _ => {
@@ -195,8 +276,21 @@ mod tests {
 
     #[test]
     fn bochs_configuration_has_processor_and_files() {
-        let text = machine(Path::new("/a b.iso"), 4, Path::new("/p"), Path::new("/l"));
+        let machine = Machine {
+            cpus: 4,
+            speed: SPEED,
+            is_last: &|_| false,
+        };
+        let text = machine.settings(
+            Path::new("/a b.iso"),
+            [Path::new("/p"), Path::new("/q")],
+            Path::new("/l"),
+        );
         assert!(text.contains("model=corei7_haswell_4770, count=4,"), "{text}");
-        assert!(text.contains("path=\"/a b.iso\"") && text.contains("dev=\"/p\"") && text.contains("log: \"/l\""));
+        assert!(
+            text.contains("path=\"/a b.iso\"")
+                && text.contains("com2: enabled=1, mode=file, dev=\"/q\"")
+                && text.contains("log: \"/l\"")
+        );
     }
 }

@@ -32,11 +32,35 @@ pub fn can_write_iso() -> Result<(), String> {
 /// # Errors
 /// The missing item and the command that installs it; the error; [`NotDone::Stopped`].
 pub fn write_iso(kernel: &Path, words: &str, to: &Path, stop: &AtomicBool) -> Result<(), NotDone> {
+    write(&[(kernel, "shootdown-kernel")], &menu(words), to, stop)
+}
+
+/// The same for a Linux with its archive of files.
+///
+/// # Errors
+/// As [`write_iso`].
+pub fn write_linux_iso(
+    kernel: &Path,
+    archive: &Path,
+    words: &str,
+    to: &Path,
+    stop: &AtomicBool,
+) -> Result<(), NotDone> {
+    write(
+        &[(kernel, "linux"), (archive, "archive")],
+        &menu_of_linux(words),
+        to,
+        stop,
+    )
+}
+
+/// Writes an image with these files below `/boot`, and GRUB's menu.
+fn write(files: &[(&Path, &str)], menu: &str, to: &Path, stop: &AtomicBool) -> Result<(), NotDone> {
     can_write_iso()?;
     let mut beside = to.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
     let folder = PathBuf::from(beside);
-    let made = make(kernel, words, &folder, stop)
+    let made = make(files, menu, &folder, stop)
         .and_then(|image| fs::rename(image, to).map_err(|error| NotDone::Failed(error.to_string())));
     let _ = fs::remove_dir_all(&folder);
     made.map_err(|ended| match ended {
@@ -46,12 +70,14 @@ pub fn write_iso(kernel: &Path, words: &str, to: &Path, stop: &AtomicBool) -> Re
 }
 
 /// Makes the image in `folder`; returns its path.
-fn make(kernel: &Path, words: &str, folder: &Path, stop: &AtomicBool) -> Result<PathBuf, NotDone> {
+fn make(files: &[(&Path, &str)], menu: &str, folder: &Path, stop: &AtomicBool) -> Result<PathBuf, NotDone> {
     let (content, image) = (folder.join("content"), folder.join("image.iso"));
     let boot = content.join("boot");
-    let laid = fs::create_dir_all(boot.join("grub"))
-        .and_then(|()| fs::copy(kernel, boot.join("shootdown-kernel")))
-        .and_then(|_| fs::write(boot.join("grub/grub.cfg"), menu(words)));
+    let mut laid = fs::create_dir_all(boot.join("grub"));
+    for (file, name) in files {
+        laid = laid.and_then(|()| fs::copy(file, boot.join(name)).map(drop));
+    }
+    let laid = laid.and_then(|()| fs::write(boot.join("grub/grub.cfg"), menu));
     laid.map_err(|error| error.to_string())?;
     let mut command = Command::new("grub-mkrescue");
     command.arg("-o").arg(&image).arg(&content);
@@ -69,6 +95,11 @@ fn menu(words: &str) -> String {
     )
 }
 
+/// The same for Linux, which needs no framebuffer.
+fn menu_of_linux(words: &str) -> String {
+    format!("set timeout=0\nmenuentry linux {{\n  linux /boot/linux {words}\n  initrd /boot/archive\n}}\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +109,7 @@ mod tests {
         let menu = menu("workload=tlb_flush2 design=ipi,broadcast");
         assert!(menu.contains("multiboot2 /boot/shootdown-kernel workload=tlb_flush2 design=ipi,broadcast\n"));
         assert!(menu.starts_with("set timeout=0\n"));
+        let menu = menu_of_linux("console=ttyS0 pti=on");
+        assert!(menu.contains("linux /boot/linux console=ttyS0 pti=on\n  initrd /boot/archive\n"));
     }
 }

@@ -18,7 +18,7 @@ pub use arch::Arch;
 pub use bochs::{BOCHS_CPU, BOCHS_INSTALL, BOCHS_NEEDS, Bochs};
 pub use emulator::{BINARY, Emulator, INSTALL, OLDEST, PACKAGE};
 pub use image::{BARE_TARGET, Image};
-pub use iso::{ISO_INSTALL, ISO_NEEDS, can_write_iso, write_iso};
+pub use iso::{ISO_INSTALL, ISO_NEEDS, can_write_iso, write_iso, write_linux_iso};
 pub use needs::is_there;
 pub use plugin::{CpuCounts, Plugin, SpanCounts, Window};
 pub use program::NotDone;

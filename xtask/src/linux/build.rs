@@ -1,11 +1,13 @@
-//! Builds of Linux: stock, and with the engine compiled for one design. Each is kept until one of its inputs changes.
+//! Builds of Linux: stock, with the engine compiled for one design, and with the engine that holds every known bug.
+//! Each is kept until one of its inputs changes.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
+use super::configs::Config;
 use super::sources::{self, Sources, at, make_folder};
 use crate::needs::Need;
 use crate::{child, workspace};
@@ -21,18 +23,15 @@ pub struct Built {
     pub origin: String,
 }
 
-/// The kernel of that name: `Linux`, or a design of the engine.
+/// The kernel of that name in that configuration: `Linux`, a design of the engine, or [`super::BUGS`].
 ///
 /// # Errors
 /// When something that the build needs is missing, or the build fails.
-pub fn kernel(name: &str, end: Instant) -> Result<Built, String> {
+pub fn kernel(name: &str, config: &Config, end: Instant) -> Result<Built, String> {
     Need::Linux.meet(end)?;
     let debians = sources::debians(end)?;
-    let config = workspace::root().join("linux/config");
-    let config = config.canonicalize().map_err(|error| at(&config, error))?;
-    let settings = std::fs::read_to_string(&config).map_err(|error| at(&config, error))?;
     let mut hasher = DefaultHasher::new();
-    (&debians.version, &settings).hash(&mut hasher);
+    (&debians.version, &config.settings).hash(&mut hasher);
     let (sources, what, out) = if name == super::STOCK {
         (debians, "its own tlb.c", "stock")
     } else {
@@ -40,7 +39,7 @@ pub fn kernel(name: &str, end: Instant) -> Result<Built, String> {
         sources::changed(&debians, &library)?.hash(&mut hasher);
         (sources::ours(&debians, &library, end)?, "linux/tlb.c", "engine")
     };
-    let kept = sources::place()?.join("kernels").join(name);
+    let kept = sources::place()?.join(config.folder("kernels")).join(name);
     let (kernel, key) = (kept.join("bzImage"), kept.join("inputs"));
     let built = Built {
         name: name.into(),
@@ -52,7 +51,7 @@ pub fn kernel(name: &str, end: Instant) -> Result<Built, String> {
         return Ok(built);
     }
     let started = Instant::now();
-    let image = make(&sources, out, &config, &settings, end)?;
+    let image = make(&sources, &config.folder(out), config, end)?;
     make_folder(&kept)?;
     std::fs::copy(&image, &kernel).map_err(|error| at(&kernel, error))?;
     std::fs::write(&key, inputs).map_err(|error| at(&key, error))?;
@@ -60,30 +59,38 @@ pub fn kernel(name: &str, end: Instant) -> Result<Built, String> {
     Ok(built)
 }
 
-/// The library for kernels in C, compiled for one design, as one object.
-fn library(design: &str, end: Instant) -> Result<PathBuf, String> {
-    let out = sources::place()?.join("library").join(design);
+/// The library for kernels in C, as one object: compiled for one design; or for all of them, with every known bug.
+fn library(name: &str, end: Instant) -> Result<PathBuf, String> {
+    let out = sources::place()?.join("library").join(name);
     let object = out.join("shootdown.o");
-    let features = if design == "adaptive" {
-        "instructions,adaptive"
-    } else {
-        "instructions"
-    };
     let mut command = Command::new("make");
     command.args(["--no-print-directory", "--silent", "--file"]);
     command.arg(workspace::root().join("crates/shootdown-c/link/shootdown.mk"));
     command.args(["SHOOTDOWN_ARCH=x86_64", "CROSS_COMPILE=", "SHOOTDOWN_NO_GOT=1"]);
+    let (design, features) = match name {
+        super::BUGS => ("", "instructions,adaptive,published"),
+        "adaptive" => (name, "instructions,adaptive"),
+        _ => (name, "instructions"),
+    };
+    if name == super::BUGS {
+        let patched = workspace::root().join("crates/shootdown-c-patched");
+        command.arg(format!("SHOOTDOWN_CRATE={}", patched.display()));
+        command.args([
+            "SHOOTDOWN_LIBRARY=shootdown_c_patched",
+            "SHOOTDOWN_LD=ld -u shootdown_select_bug",
+        ]);
+    }
     command.arg(format!("SHOOTDOWN_DESIGN={design}"));
     command.arg(format!("SHOOTDOWN_FEATURES={features}"));
     command.arg(format!("SHOOTDOWN_OUT={}", out.display())).arg(&object);
-    child::run(&mut command, end).map_err(|why| format!("shootdown.mk, design {design}: {why}"))?;
+    child::run(&mut command, end).map_err(|why| format!("shootdown.mk, {name}: {why}"))?;
     Ok(object)
 }
 
 /// Configures and builds; returns the image.
-fn make(sources: &Sources, out: &str, config: &Path, settings: &str, end: Instant) -> Result<PathBuf, String> {
+fn make(sources: &Sources, out: &str, config: &Config, end: Instant) -> Result<PathBuf, String> {
     let place = sources::place()?;
-    let folder = place.join(out);
+    let (folder, settings) = (place.join(out), config.file()?);
     make_folder(&folder)?;
     let path = place.join(format!("{out}.log"));
     let log = File::create(&path).map_err(|error| at(&path, error))?;
@@ -101,7 +108,7 @@ fn make(sources: &Sources, out: &str, config: &Path, settings: &str, end: Instan
         let mut command = Command::new("make");
         command.arg("-s").arg("-C").arg(&sources.folder);
         command.arg(format!("O={}", folder.display()));
-        command.arg(format!("KCONFIG_ALLCONFIG={}", config.display()));
+        command.arg(format!("KCONFIG_ALLCONFIG={}", settings.display()));
         command.args([
             "KBUILD_BUILD_TIMESTAMP=2026-01-01",
             "KBUILD_BUILD_USER=xtask",
@@ -114,10 +121,11 @@ fn make(sources: &Sources, out: &str, config: &Path, settings: &str, end: Instan
     child::logged(&mut command("allnoconfig"), &log, end).map_err(failed)?;
     let chosen = folder.join(".config");
     let chosen = std::fs::read_to_string(&chosen).map_err(|error| at(&chosen, error))?;
-    let missing = not_taken(settings, &chosen);
+    let missing = not_taken(&config.settings, &chosen);
     if !missing.is_empty() {
         return Err(format!(
-            "linux/config: these settings were not taken: {}",
+            "linux/{}: these settings were not taken: {}",
+            config.file_name(),
             missing.join(", ")
         ));
     }

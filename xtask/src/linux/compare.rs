@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use shootdown_qemu::{Emulator, Plugin};
 
-use super::{Mode, Planned, STOCK, boot, guest, packages, planned, programs};
+use super::{Config, Mode, Planned, STOCK, boot, guest, packages, planned, programs};
 use crate::linux_baseline::boot::{Boot, Counter};
 use crate::linux_baseline::initramfs::GuestFile;
 use crate::linux_baseline::spans::{self, Count, Span};
@@ -66,7 +66,7 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
     let mut counts = Vec::new();
     println!("QEMU {qemu}, {CPUS} virtual CPUs in turns, by a count of instructions");
     for name in std::iter::once(STOCK).chain(designs.iter().map(String::as_str)) {
-        let guest = guest(name, end)?;
+        let guest = guest(name, &Config::read(None)?, end)?;
         let found = boot(&guest, &programs, &[], CPUS, Mode::Turns(None), "", end)?;
         println!("  {name}: {} ({})", found.kernel, guest.origin);
         let mut spans = guest.spans(&found.symbols, end)?;

@@ -2,10 +2,15 @@
 //!
 //! `linux/` holds what is put in place. docs/src/evidence/inside-linux.md says what was replaced and what was measured.
 
+mod bochs;
+mod bugs;
 mod build;
 mod compare;
+mod configs;
+mod configured;
 mod kernel_log;
 mod packages;
+mod reports;
 mod selftests;
 mod sources;
 mod stress;
@@ -18,6 +23,8 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use shootdown_qemu::Arch;
 
+use configs::Config;
+
 use super::linux_baseline::boot::{Boot, Mode};
 use super::linux_baseline::guest::Guest;
 use super::linux_baseline::initramfs::{GuestFile, Planned};
@@ -26,6 +33,9 @@ use super::{debian, workloads, workspace};
 
 /// The name of the kernel without the engine.
 const STOCK: &str = "Linux";
+
+/// The name of the kernel whose engine holds every known bug.
+const BUGS: &str = "bugs";
 
 /// Time limit of everything.
 const BUDGET: Duration = Duration::from_secs(90 * 60);
@@ -55,7 +65,7 @@ const LARGE: [&str; 12] = [
 const LARGE_CPUS: u32 = 4;
 
 /// Programs of `linux/`.
-const PROGRAMS: [&str; 7] = ["remap", "compact", "collapse", "hotplug", "switch", "exec", "compile"];
+const PROGRAMS: [&str; 8] = ["remap", "poke", "compact", "collapse", "hotplug", "switch", "exec", "compile"];
 
 /// Linux 6.12 with the engine in place of its own TLB code (arch/x86/mm/tlb.c), built from Debian's sources
 #[derive(Debug, Parser)]
@@ -73,10 +83,29 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Build the kernels: Linux as it is, and with the engine compiled for each design
-    Build(Designs),
-    /// Boot them with 1, 2, 4 and 8 CPUs and run programs that check what they read; and with invalidation off,
+    Build {
+        #[command(flatten)]
+        designs: Designs,
+        /// In a configuration that checks more, or isolates page tables
+        #[arg(long, value_parser = configs::NAMES)]
+        config: Option<String>,
+    },
+    /// Boot them with 1, 2, 4 and 8 CPUs and run programs that check what they read; and with invalidation switched off,
     /// which the programs must notice
-    Test(Designs),
+    Test {
+        #[command(flatten)]
+        designs: Designs,
+        /// With 2 and 4 CPUs in a configuration that checks more, or isolates page tables; the kernel must report
+        /// nothing about itself that Linux does not
+        #[arg(long, value_parser = configs::NAMES)]
+        config: Option<String>,
+        /// Instead: with known bugs of the engine, each of which a program must notice
+        #[arg(long)]
+        bugs: bool,
+        /// Instead: in Bochs, whose processor has PCIDs, without page-table isolation; adaptive by default
+        #[arg(long, conflicts_with = "bugs")]
+        bochs: bool,
+    },
     /// Run the kernel's own tests of mm and x86 (tools/testing/selftests), stock beside the engine
     Selftests(Designs),
     /// Run Debian's stress-ng with verification, while CPUs go offline and come back
@@ -91,9 +120,28 @@ const DESIGNS: [&str; 3] = ["ipi", "preemptible", "adaptive"];
 /// The designs of the engine, each compiled in.
 #[derive(Debug, clap::Args)]
 struct Designs {
-    /// Designs of the engine
-    #[arg(long, value_delimiter = ',', default_value = "ipi,adaptive", value_parser = DESIGNS)]
+    /// Designs of the engine: ipi, adaptive; both by default, with --config adaptive
+    #[arg(long, value_delimiter = ',', value_parser = DESIGNS)]
     designs: Vec<String>,
+}
+
+impl Designs {
+    /// Those that were named, or these.
+    fn or(&self, default: &[&str]) -> Vec<String> {
+        match self.designs.is_empty() {
+            true => default.iter().map(ToString::to_string).collect(),
+            false => self.designs.clone(),
+        }
+    }
+
+    /// Those of a command in `config`.
+    fn within(&self, config: Option<&str>) -> Vec<String> {
+        self.or(if config.is_some() {
+            &["adaptive"]
+        } else {
+            &["ipi", "adaptive"]
+        })
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -127,11 +175,24 @@ pub fn main(words: &[&str]) -> ExitCode {
     };
     let end = Instant::now() + BUDGET + budget;
     let outcome = match &args.what {
-        What::Build(Designs { designs }) => build_all(designs, end),
-        What::Test(Designs { designs }) => test::run(designs, end),
-        What::Selftests(Designs { designs }) => selftests::run(designs, end),
+        What::Build { designs, config } => build_all(&designs.within(config.as_deref()), config.as_deref(), end),
+        What::Test { bugs: true, config, .. } => bugs::run(config.as_deref(), end),
+        What::Test {
+            designs,
+            bochs: true,
+            config,
+            ..
+        } => bochs::run(&designs.or(&["adaptive"]), config.as_deref(), end),
+        What::Test { designs, config, .. } => {
+            let chosen = designs.within(config.as_deref());
+            match config {
+                Some(config) => configured::run(&chosen, config, end),
+                None => test::run(&chosen, end),
+            }
+        }
+        What::Compare(designs) => compare::run(&designs.within(None), end),
+        What::Selftests(designs) => selftests::run(&designs.within(None), end),
         What::Stress(stress) => stress::run(&stress.designs, stress.minutes, stress.stock, end),
-        What::Compare(Designs { designs }) => compare::run(designs, end),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -142,9 +203,10 @@ pub fn main(words: &[&str]) -> ExitCode {
     }
 }
 
-fn build_all(designs: &[String], end: Instant) -> Result<(), String> {
+fn build_all(designs: &[String], config: Option<&str>, end: Instant) -> Result<(), String> {
+    let config = Config::read(config)?;
     for name in std::iter::once(STOCK).chain(designs.iter().map(String::as_str)) {
-        let built = build::kernel(name, end)?;
+        let built = build::kernel(name, &config, end)?;
         println!("{name}: {} ({})", built.kernel.display(), built.origin);
     }
     println!("{}", sources::extent(&sources::debians(end)?)?);
@@ -152,8 +214,8 @@ fn build_all(designs: &[String], end: Instant) -> Result<(), String> {
 }
 
 /// A kernel as a guest, built if necessary.
-fn guest(name: &str, end: Instant) -> Result<Guest, String> {
-    let built = build::kernel(name, end)?;
+fn guest(name: &str, config: &Config, end: Instant) -> Result<Guest, String> {
+    let built = build::kernel(name, config, end)?;
     Ok(Guest::built(built.kernel, &built.name, &built.origin))
 }
 

@@ -46,7 +46,7 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
     }));
     let mut all: Vec<(String, Vec<Outcome>)> = Vec::new();
     for name in std::iter::once(STOCK).chain(designs.iter().map(String::as_str)) {
-        let guest = guest(name, end)?;
+        let guest = guest(name, &super::Config::read(None)?, end)?;
         eprintln!("== {name}: {} tests in QEMU, some twenty minutes", PLAN.len());
         let boot = Boot {
             guest: &guest,

@@ -17,18 +17,22 @@ const PACKAGE: &str = "linux-source-6.12";
 /// The folder of the copy with the engine.
 const COPY: &str = "engine-source";
 
-/// Space for the sources, their copy and three builds, MiB.
+/// Space for the sources, their copy and three builds, MiB. Each further configuration takes 1000.
 const ROOM: u64 = 5000;
 
 /// The files that are added, each with where it comes from.
-const OURS: [(&str, &str); 3] = [
+const OURS: [(&str, &str); 4] = [
     ("arch/x86/mm/tlb.c", "linux/tlb.c"),
+    ("arch/x86/mm/shootdown_options.c", "linux/options.c"),
     ("arch/x86/include/asm/shootdown.h", "linux/shootdown.h"),
     (
         "arch/x86/include/asm/shootdown_library.h",
         "crates/shootdown-c/include/shootdown.h",
     ),
 ];
+
+/// Those that were written for it.
+const GLUE: [&str; 3] = ["linux/tlb.c", "linux/options.c", "linux/shootdown.h"];
 
 /// The library, which Kbuild links as it is.
 const LIBRARY: &str = "arch/x86/mm/shootdown.o_shipped";
@@ -136,11 +140,14 @@ pub fn extent(debians: &Sources) -> Result<String, String> {
         Ok::<usize, String>(text.lines().count())
     };
     let root = workspace::root();
+    let glue = GLUE
+        .map(|file| lines(root.join(file)))
+        .into_iter()
+        .sum::<Result<usize, String>>()?;
     Ok(format!(
-        "{} edits in {} files; glue of {} lines in place of {}",
+        "{} edits in {} files; glue of {glue} lines in place of {}",
         edits.len(),
         files.len(),
-        lines(root.join(OURS[0].1))? + lines(root.join(OURS[1].1))?,
         lines(debians.folder.join(OURS[0].0))?
     ))
 }

@@ -68,7 +68,7 @@ pub fn run(designs: &[String], minutes: u32, stock: bool, end: Instant) -> Resul
         .into_iter()
         .chain(designs.iter().map(String::as_str))
     {
-        let guest = guest(name, end)?;
+        let guest = guest(name, &super::Config::read(None)?, end)?;
         eprintln!("== {name}: {} stressors, {seconds} s each", STRESSORS.len());
         let boot = Boot {
             guest: &guest,

@@ -1,18 +1,20 @@
 //! `cargo xtask linux test`: programs that check what they read, and that notice when invalidation is switched off.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::{Mode, Planned, boot, guest, planned, programs};
+use super::{Config, Mode, Planned, Report, boot, guest, planned, programs};
 
 /// Numbers of CPUs. One emulator thread runs them all in turns.
 const CPUS: [u32; 4] = [1, 2, 4, 8];
 
 /// The programs, and their operations.
-const CHECKED: [(&str, u64); 11] = [
+const CHECKED: [(&str, u64); 12] = [
     ("compact", 100),
     ("collapse", 100),
     ("drop_shared", 1000),
     ("remap", 1000),
+    ("poke", 200),
     ("tlb_flush1", 1000),
     ("tlb_flush2", 1000),
     ("tlb_flush3", 1000),
@@ -21,6 +23,9 @@ const CHECKED: [(&str, u64); 11] = [
     ("page_fault", 1000),
     ("mmap", 200),
 ];
+
+/// Fewest operations that a program takes.
+const LEAST: u64 = 100;
 
 /// Operations of `drop_shared` while CPUs go and come back.
 const WHILE_HOTPLUG: u64 = 20_000;
@@ -38,26 +43,15 @@ const OFF: &str = "shootdown=none";
 pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
     let programs = programs(end)?;
     for design in designs {
-        let guest = guest(design, end)?;
+        let guest = guest(design, &Config::read(None)?, end)?;
         for cpus in CPUS {
-            let threads = [1, 2, cpus + 1];
-            let each = CHECKED
-                .iter()
-                .flat_map(|(name, ops)| threads.map(|threads| planned(name, threads, *ops)));
-            let mut plan: Vec<_> = each.collect();
-            if cpus > 1 {
-                plan.push(hotplug(cpus));
-            }
+            let plan = plan(cpus, &[1, 2, cpus + 1], 1, &[]);
             let report = boot(&guest, &programs, &plan, cpus, Mode::Turns(None), "", end)?;
-            let interrupts: u64 = report.ran.iter().map(|ran| ran.shootdown_interrupts).sum();
-            let ops: u64 = report.ran.iter().map(|ran| ran.ops_with_warm_up).sum();
             println!(
-                "{design}, {}, {}: {} runs of {} programs, {ops} operations, \
-                 {interrupts} shootdown interrupts, no stale read",
+                "{design}, {}, {}: {}, no stale read",
                 super::number_of_cpus(cpus),
                 report.kernel,
-                plan.len(),
-                CHECKED.len()
+                extent(&report, &plan)
             );
         }
         for name in NOTICE {
@@ -83,11 +77,37 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
     Ok(())
 }
 
+/// Every program but those of `without`, with these numbers of threads and this part of its operations; and CPUs that
+/// go and come back.
+pub fn plan(cpus: u32, threads: &[u32], share: u64, without: &[&str]) -> Vec<Planned> {
+    let programs = CHECKED.iter().filter(|(name, _)| !without.contains(name));
+    let each = programs.flat_map(|(name, ops)| {
+        let planned = move |threads: &u32| planned(name, *threads, (ops / share).max(LEAST));
+        threads.iter().map(planned)
+    });
+    let mut plan: Vec<_> = each.collect();
+    if cpus > 1 {
+        plan.push(hotplug(cpus, WHILE_HOTPLUG / share));
+    }
+    plan
+}
+
+/// What a boot ran, in words.
+pub fn extent(report: &Report, plan: &[Planned]) -> String {
+    let interrupts: u64 = report.ran.iter().map(|ran| ran.shootdown_interrupts).sum();
+    let ops: u64 = report.ran.iter().map(|ran| ran.ops_with_warm_up).sum();
+    format!(
+        "{} runs of {} programs, {ops} operations, {interrupts} shootdown interrupts",
+        plan.len(),
+        plan.iter().map(|run| &run.workload).collect::<BTreeSet<_>>().len()
+    )
+}
+
 /// CPUs go offline and come back while each of the others drops pages that all read.
-fn hotplug(cpus: u32) -> Planned {
+fn hotplug(cpus: u32, ops: u64) -> Planned {
     Planned {
         workload: "hotplug".into(),
         threads: cpus,
-        arguments: format!("drop_shared {cpus} --ops {WHILE_HOTPLUG}"),
+        arguments: format!("drop_shared {cpus} --ops {ops}"),
     }
 }

@@ -180,6 +180,21 @@ impl Boot<'_> {
     }
 }
 
+/// The report that these lines make, of a guest that was not booted here.
+///
+/// # Errors
+/// When a program failed or read stale data, or the guest did not end.
+pub fn report_of(lines: &[String]) -> Result<Report, String> {
+    let (mut report, mut reading) = (Report::default(), Reading::default());
+    for line in lines {
+        reading.take(line, &mut report)?;
+    }
+    match reading.done {
+        true => Ok(report),
+        false => Err(format!("the guest ended before all was run{}", reading.output())),
+    }
+}
+
 /// Path of a boot's files.
 fn folder() -> Result<PathBuf, String> {
     let folder = workspace::root().join("target/linux-baseline");

@@ -1,0 +1,78 @@
+//! `cargo xtask linux test --config`: the programs in a configuration that checks more, or isolates page tables.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Instant;
+
+use super::{Config, Guest, Mode, Planned, Report, STOCK, boot, guest, number_of_cpus, programs, reports, test};
+use crate::workspace;
+
+/// Numbers of CPUs.
+const CPUS: [u32; 2] = [2, 4];
+
+/// Operations, as a divisor of those of the tests without checks: these take several times as long.
+const SHARE: u64 = 5;
+
+/// Programs that take too long with such checks: each operation moves all pages of the machine.
+const TOO_LONG: [&str; 1] = ["compact"];
+
+/// Runs the tests of the kernels with these designs in that configuration.
+///
+/// # Errors
+/// The first failure; reports that Linux itself does not print.
+pub fn run(designs: &[String], config: &str, end: Instant) -> Result<(), String> {
+    let config = Config::read(Some(config))?;
+    let programs = programs(end)?;
+    for design in designs {
+        let kernel = guest(design, &config, end)?;
+        for cpus in CPUS {
+            let plan = test::plan(cpus, &[cpus], SHARE, &TOO_LONG);
+            let (report, said) = attempt(&kernel, &programs, &plan, cpus, &config, end)?;
+            let of_linux = match said.is_empty() {
+                true => BTreeSet::new(),
+                false => attempt(&guest(STOCK, &config, end)?, &programs, &plan, cpus, &config, end)?.1,
+            };
+            let new: Vec<&str> = said.difference(&of_linux).map(String::as_str).collect();
+            let what = format!("{design}, {}, {}", config.file_name(), number_of_cpus(cpus));
+            if !new.is_empty() {
+                return Err(format!(
+                    "{what}: reports that Linux does not print:\n{}",
+                    new.join("\n")
+                ));
+            }
+            println!(
+                "{what}, {}: {}, no stale read; {}",
+                report.kernel,
+                test::extent(&report, &plan),
+                match said.len() {
+                    0 => "no report".into(),
+                    count => format!("{count} reports, which Linux prints too"),
+                }
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Boots and runs the plan; returns the reports on the console too.
+fn attempt(
+    kernel: &Guest,
+    programs: &Path,
+    plan: &[Planned],
+    cpus: u32,
+    config: &Config,
+    end: Instant,
+) -> Result<(Report, BTreeSet<String>), String> {
+    let words = format!("{} {}", reports::WORDS, config.words);
+    let outcome = boot(kernel, programs, plan, cpus, Mode::Turns(None), words.trim_end(), end);
+    let console = workspace::root().join("target/linux-baseline/console.log");
+    let console = std::fs::read(&console).map_err(|error| format!("{}: {error}", console.display()))?;
+    let said = reports::of(&String::from_utf8_lossy(&console));
+    match outcome {
+        Ok(report) => Ok((report, said)),
+        Err(why) => {
+            let said: String = said.iter().map(|title| format!("\n{title}")).collect();
+            Err(format!("{why}{said}"))
+        }
+    }
+}

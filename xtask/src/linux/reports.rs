@@ -1,0 +1,73 @@
+//! Reports of a kernel about itself, on its console: warnings, bugs, and those of lockdep and KCSAN.
+
+use std::collections::BTreeSet;
+
+/// Words of the kernel's command line with which its console has every report.
+pub const WORDS: &str = "loglevel=7";
+
+/// What the title of a report contains.
+const TITLES: [&str; 9] = [
+    "WARNING: ",
+    "BUG: ",
+    "INFO: task",
+    "INFO: rcu",
+    "rcu: INFO: ",
+    "Oops",
+    "Kernel panic",
+    "general protection fault",
+    "does not answer (space",
+];
+
+/// The titles of the reports on a console, each once; without what differs from run to run.
+pub fn of(console: &str) -> BTreeSet<String> {
+    let titles = console.lines().map(without_time);
+    let titles = titles.filter(|line| TITLES.iter().any(|title| line.contains(title)));
+    titles.map(plain).collect()
+}
+
+/// A line without `[    0.123456] ` before it.
+fn without_time(line: &str) -> &str {
+    match line.split_once("] ") {
+        Some((time, rest)) if time.starts_with('[') => rest,
+        _ => line,
+    }
+}
+
+/// The title without the numbers of CPUs and processes: `WARNING: CPU: 1 PID: 7 at mm/x.c:9 f+0x1/0x2`.
+fn plain(title: &str) -> String {
+    let mut words = Vec::new();
+    let mut is_number = false;
+    for word in title.split_whitespace() {
+        if !std::mem::take(&mut is_number) {
+            words.push(word.split("+0x").next().unwrap_or_default());
+        }
+        is_number = ["CPU:", "PID:", "CPU"].contains(&word);
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_the_same_on_another_cpu_and_at_another_time() {
+        let console = "[    0.1] Linux version 6.12\n\
+            [    1.5] WARNING: CPU: 0 PID: 1 at arch/x86/mm/tlb.c:9 switch_mm+0x12/0x40\n\
+            [    2.5] WARNING: CPU: 3 PID: 12 at arch/x86/mm/tlb.c:9 switch_mm+0x12/0x40\n\
+            [    3.5] BUG: KCSAN: data-race in enter_lazy_tlb / unloaded\n";
+        let found: Vec<String> = of(console).into_iter().collect();
+        assert_eq!(
+            found,
+            [
+                "BUG: KCSAN: data-race in enter_lazy_tlb / unloaded",
+                "WARNING: CPU: PID: at arch/x86/mm/tlb.c:9 switch_mm"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_quiet_console_has_none() {
+        assert!(of("[    0.0] shootdown: design adaptive, 2 CPUs, 1 PCIDs\n").is_empty());
+    }
+}
