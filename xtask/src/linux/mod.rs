@@ -65,7 +65,9 @@ const LARGE: [&str; 12] = [
 const LARGE_CPUS: u32 = 4;
 
 /// Programs of `linux/`.
-const PROGRAMS: [&str; 8] = ["remap", "poke", "compact", "collapse", "hotplug", "switch", "exec", "compile"];
+const PROGRAMS: [&str; 8] = [
+    "remap", "poke", "compact", "collapse", "hotplug", "switch", "exec", "compile",
+];
 
 /// Linux 6.12 with the engine in place of its own TLB code (arch/x86/mm/tlb.c), built from Debian's sources
 #[derive(Debug, Parser)]
@@ -90,7 +92,7 @@ enum What {
         #[arg(long, value_parser = configs::NAMES)]
         config: Option<String>,
     },
-    /// Boot them with 1, 2, 4 and 8 CPUs and run programs that check what they read; and with invalidation switched off,
+    /// Boot them with 1, 2, 4 and 8 CPUs and run programs that check what they read; and with invalidation off,
     /// which the programs must notice
     Test {
         #[command(flatten)]
