@@ -60,28 +60,10 @@ mod tests {
     use super::*;
 
     fn findings(arch: &'static str, median: u64) -> Findings {
-        let span = Span {
-            times: 9,
-            cpu: 0,
-            median,
-            least: median,
-            most: median,
-            mean: median as f64,
-            waiting: 0.0,
-            firmware: 0.0,
-        };
         let count = Count {
-            kernel: "ipi".into(),
             workload: WORKLOAD.into(),
             threads: 1,
-            ops: 9,
-            instructions_per_op: 1.0,
-            firmware_per_op: 0.0,
-            operations: Default::default(),
-            interrupts_per_op: 0.0,
-            requester: Some(span),
-            barriers: None,
-            target: None,
+            ..Count::example("ipi", median, median)
         };
         Findings {
             qemu: String::new(),
