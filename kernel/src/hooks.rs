@@ -168,10 +168,7 @@ unsafe impl Kernel<WORDS> for Hooks {
 
     fn stuck(&self, report: Stuck) {
         // As every hook, without a lock.
-        serial::print_at_once(format_args!(
-            "CPU {} has not answered CPU {}: space {}, generation {}",
-            report.target, report.waiter, report.space, report.generation
-        ));
+        serial::print_at_once(format_args!("{report}"));
         if self.silence_is_violation {
             crate::torture::violation("C5 (progress)", format_args!("CPU {} does not answer", report.target));
         }

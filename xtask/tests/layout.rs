@@ -38,6 +38,7 @@ const ENGINE: [&[&str]; 9] = [
         "walk/slots",
         "walk/state",
         "cpu/local_flag",
+        "cpu/mask_seen",
         "cpu/state",
     ],
     &["engine"],

@@ -26,12 +26,16 @@ SHOOTDOWN_FEATURES ?= $(if $(filter adaptive,$(SHOOTDOWN_DESIGN)),adaptive)
 # How the compiler optimises: 3 for speed, s for size.
 SHOOTDOWN_OPT ?= 3
 
+# Non-empty: the library checks for misuse, and a report of a CPU that does not answer says whether it had interrupts off.
+SHOOTDOWN_DEBUG ?=
+
 # Non-empty: no global offset table and no jump tables, which Linux refuses on x86-64. The core library is built anew for
 # that: `rustup component add rust-src`; and options of the compiler are used that are not stable.
 SHOOTDOWN_NO_GOT ?=
 
-# The Rust target of each architecture. That of RISC-V has the ABI lp64, as kernels do; a kernel that saves floating-point
-# registers in its handlers may choose aarch64-unknown-none or riscv64gc-unknown-none-elf.
+# The Rust target of each architecture. That of RISC-V has the ABI lp64; a kernel that is compiled for lp64d, the default of
+# many compilers, sets riscv64gc-unknown-none-elf. A kernel that saves floating-point registers in its handlers may choose
+# aarch64-unknown-none.
 shootdown_target_x86_64 := x86_64-unknown-none
 shootdown_target_aarch64 := aarch64-unknown-none-softfloat
 shootdown_target_riscv64 := riscv64imac-unknown-none-elf
@@ -56,7 +60,7 @@ SHOOTDOWN_OBJECT := $(abspath $(SHOOTDOWN_OUT))/shootdown.o
 
 shootdown_goal := $(.DEFAULT_GOAL)
 shootdown_archive := $(abspath $(SHOOTDOWN_OUT))/$(SHOOTDOWN_TARGET)/release/lib$(SHOOTDOWN_LIBRARY).a
-shootdown_profile := lto="fat" codegen-units=1 panic="abort" debug=false
+shootdown_profile := lto="fat" codegen-units=1 panic="abort" debug=false $(if $(SHOOTDOWN_DEBUG),debug-assertions=true)
 
 # Cargo knows what has changed.
 .PHONY: shootdown-archive shootdown-install

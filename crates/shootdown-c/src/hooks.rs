@@ -39,6 +39,18 @@ pub struct shootdown_invalidation {
     pub leaf_only: bool,
 }
 
+/// Whether a CPU had interrupts off.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum shootdown_interrupts {
+    /// A release build of the library does not know.
+    SHOOTDOWN_INTERRUPTS_UNKNOWN = 0,
+    /// On.
+    SHOOTDOWN_INTERRUPTS_ON,
+    /// Off.
+    SHOOTDOWN_INTERRUPTS_OFF,
+}
+
 /// A CPU that did not answer in time. The wait continues after the report.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +63,10 @@ pub struct shootdown_stuck {
     pub space: u64,
     /// Requested generation; 0 when the request has none.
     pub generation: u64,
+    /// Whether the target had interrupts off when the library last saw it. If they were off, look for a loop that waits
+    /// with interrupts off and does not call shootdown_poll. Known if the library has debug assertions
+    /// (SHOOTDOWN_DEBUG of link/shootdown.mk) and the hook interrupts_are_off.
+    pub interrupts: shootdown_interrupts,
 }
 
 /// The kind of an event.

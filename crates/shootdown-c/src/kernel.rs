@@ -2,7 +2,7 @@
 
 use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::fixed::FIXED;
-use crate::hooks::{shootdown_hooks, shootdown_stuck};
+use crate::hooks::{shootdown_hooks, shootdown_interrupts, shootdown_stuck};
 use crate::instructions::Instructions;
 use crate::range::shootdown_range;
 use crate::settings::{shootdown_settings, shootdown_status};
@@ -224,6 +224,11 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
             target: report.target as u32,
             space: report.space,
             generation: report.generation,
+            interrupts: match report.masked {
+                None => shootdown_interrupts::SHOOTDOWN_INTERRUPTS_UNKNOWN,
+                Some(false) => shootdown_interrupts::SHOOTDOWN_INTERRUPTS_ON,
+                Some(true) => shootdown_interrupts::SHOOTDOWN_INTERRUPTS_OFF,
+            },
         };
         if let Some(hook) = self.optional.stuck {
             // SAFETY: see above.

@@ -5,6 +5,7 @@ use crate::kernel::{CEngine, CFacade, CSpace, Hooks};
 use crate::settings::{shootdown_settings, shootdown_status};
 use core::alloc::Layout;
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use shootdown::{Design, Engine, Facade, PerCpu, Root, Storage, Tags, tag_words};
 
 type TagWord = <CFacade as Facade>::U64;
@@ -98,15 +99,27 @@ pub unsafe fn init(
     // of it is written before any reference to it.
     unsafe {
         let cpus = first.add(layouts.cpus).cast::<PerCpu<CFacade>>();
-        (0..count).for_each(|cpu| cpus.add(cpu).write(PerCpu::new()));
+        (0..count).for_each(|cpu| cpus.add(cpu).write(PerCpu::OFFLINE));
         let tags = first.add(layouts.tags).cast::<TagWord>();
         (0..layouts.tag_words).for_each(|word| tags.add(word).write(TagWord::new(0)));
         let storage = Storage {
             cpus: core::slice::from_raw_parts_mut(cpus, count),
             tags: core::slice::from_raw_parts_mut(tags, layouts.tag_words),
         };
-        let engine = memory.cast::<CEngine>();
-        engine.write(Engine::new(hooks, design, Root(settings.kernel_root), storage));
-        Ok(engine)
+        let engine = memory.cast::<MaybeUninit<CEngine>>();
+        make(&mut *engine, hooks, design, Root(settings.kernel_root), storage);
+        Ok(engine.cast())
     }
+}
+
+/// Not inlined: the compiler then builds the engine in its place, and not on the stack first.
+#[inline(never)]
+fn make(
+    engine: &mut MaybeUninit<CEngine>,
+    hooks: Hooks,
+    design: Design,
+    kernel_root: Root,
+    storage: Storage<'static, CFacade>,
+) {
+    engine.write(Engine::new(hooks, design, kernel_root, storage));
 }

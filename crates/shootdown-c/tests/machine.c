@@ -249,6 +249,7 @@ static struct shootdown_settings settings(const char *design)
         .hooks = {.cpu = this_cpu,
                   .interrupts_off = interrupts_off,
                   .interrupts_restore = interrupts_restore,
+                  .interrupts_are_off = interrupts_are_off,
                   .send_ipi = send_ipi,
                   .invalidate = invalidate,
                   .load_root = load_root,
@@ -324,6 +325,52 @@ static void what_is_wrong_is_refused(void)
     free(memory);
 }
 
+/* The last report. The target answers after it. */
+static struct shootdown_stuck reported;
+
+static void stuck(void *kernel, const struct shootdown_stuck *report)
+{
+    unsigned waiter = current;
+    (void)kernel;
+    reported = *report;
+    current = report->target;
+    interrupt();
+    current = waiter;
+}
+
+/* CPU 1 does not answer CPU 0. The report says whether it had interrupts off when it polled before. */
+static void a_cpu_that_does_not_answer_is_reported(void)
+{
+    struct shootdown_settings late_answers = settings("ipi");
+    struct shootdown_policy policy;
+    CHECK(shootdown_design("ipi", &policy, &machine));
+    policy.stuck_ns = 1000;
+    late_answers.policy = &policy;
+    late_answers.hooks.stuck = stuck;
+    size_t size = shootdown_engine_size(&late_answers);
+    void *memory = zeroed(size), *place = zeroed(shootdown_space_size());
+    CHECK(shootdown_engine_init(memory, size, &late_answers, &engine) == SHOOTDOWN_OK);
+    struct shootdown_space *space = shootdown_space_init(engine, place, 1);
+    for (current = 2; current-- > 0;) {
+        shootdown_cpu_online(engine);
+        shootdown_switch_to(engine, space);
+    }
+    late = true;
+    for (unsigned off = 0; off < 2; off++) {
+        current = 1;
+        cpus[1].interrupts_off = off;
+        shootdown_poll(engine);
+        current = 0;
+        shootdown_flush(engine, space, (struct shootdown_range){USER, USER + PAGE, 12, false});
+        CHECK(reported.target == 1 && reported.waiter == 0 && reported.generation > 0);
+        CHECK(reported.interrupts == (off ? SHOOTDOWN_INTERRUPTS_OFF : SHOOTDOWN_INTERRUPTS_ON));
+    }
+    late = false;
+    memset(cpus, 0, sizeof cpus);
+    free(memory);
+    free(place);
+}
+
 /* Reserved at compile time: enough for every design on a machine with 4096 tags. */
 static _Alignas(SHOOTDOWN_ALIGNMENT) char engine_memory[SHOOTDOWN_ENGINE_SIZE(CPUS, 4096)];
 static _Alignas(SHOOTDOWN_ALIGNMENT) char space_memory[SPACES + 1][(SHOOTDOWN_SPACE_SIZE + 63) / 64 * 64];
@@ -333,6 +380,7 @@ int main(int argc, char **argv)
     const char *design = argc > 1 ? argv[1] : "ipi";
     invalidates = strcmp(design, "none") != 0;
     what_is_wrong_is_refused();
+    a_cpu_that_does_not_answer_is_reported();
     struct shootdown_settings good = settings(design);
     struct shootdown_policy policy;
     CHECK(shootdown_design(design, &policy, &machine));

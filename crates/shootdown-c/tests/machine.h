@@ -29,7 +29,7 @@ static uint64_t tables[SPACES][PAGES];
 static uint64_t next_frame = 1, now;
 static unsigned current, stale, interrupts, broadcasts, meanwhiles, invalidated_pages;
 static uint64_t device_ticket, device_done;
-static bool device_ended, invalidates;
+static bool device_ended, invalidates, late;
 static struct shootdown_machine machine;
 static struct shootdown_range device_told;
 static struct shootdown_engine *engine;
@@ -65,10 +65,26 @@ static void interrupts_restore(void *kernel, uint64_t saved)
     cpus[current].interrupts_off = saved;
 }
 
+/* The current CPU takes the interrupt. */
+static void interrupt(void)
+{
+    cpus[current].interrupts_off = true;
+    shootdown_on_ipi(engine);
+    cpus[current].interrupts_off = false;
+}
+
+static bool interrupts_are_off(void *kernel)
+{
+    (void)kernel;
+    return cpus[current].interrupts_off;
+}
+
 static void send_ipi(void *kernel, const uint64_t *targets)
 {
     (void)kernel;
     unsigned sender = current;
+    if (late)
+        return;
     CHECK(!(targets[0] >> sender & 1));
     for (size_t word = 0; word < SHOOTDOWN_CPU_WORDS; word++)
         CHECK(word == 0 ? targets[0] >> CPUS == 0 : targets[word] == 0);
@@ -77,9 +93,7 @@ static void send_ipi(void *kernel, const uint64_t *targets)
             CHECK(!cpus[target].interrupts_off);
             interrupts++;
             current = target;
-            cpus[target].interrupts_off = true;
-            shootdown_on_ipi(engine);
-            cpus[target].interrupts_off = false;
+            interrupt();
         }
     }
     current = sender;

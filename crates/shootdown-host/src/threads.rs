@@ -186,7 +186,7 @@ impl<M: Mmu> Threads<M> {
             }),
             limits: None,
             begun: Instant::now(),
-            on_stuck: |stuck| eprintln!("CPU {} has not answered CPU {}: {stuck:?}", stuck.target, stuck.waiter),
+            on_stuck: |stuck| eprintln!("{stuck}"),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::cpuset::{CpuMask, CpuSet};
 use crate::design::{Design, Machine, Policy, Tags, tags_on};
 use crate::facade::{Facade, Word};
 use crate::flush::state::Straight;
-use crate::hooks::{CpuId, Kernel, Root, Tag};
+use crate::hooks::{CpuId, Kernel, Root, Stuck, Tag};
 use crate::space::log::FlushLog;
 use crate::space::{Mode, Space};
 use crate::tags::pool::TagPool;
@@ -133,7 +133,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             "1 to 64 CPUs for each of the W words of a CPU set"
         );
         if let Err(why) = design.fits(count) {
-            panic!("{why}");
+            panic!("{}", Unpadded(why));
         }
         let pool = design.pool();
         if design.tags() != Tags::PerCpu {
@@ -210,10 +210,37 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// Runs `body` with interrupts masked.
     #[inline]
     pub(crate) fn masked<T>(&self, body: impl FnOnce() -> T) -> T {
+        let was_off = self.interrupts_were_off();
         let saved = self.kernel.interrupts_off();
+        self.note_mask(was_off);
         let result = body();
         self.kernel.interrupts_restore(saved);
         result
+    }
+
+    /// For [`note_mask`](Self::note_mask): whether interrupts are off. Asks the kernel in debug builds only.
+    #[inline]
+    pub(crate) fn interrupts_were_off(&self) -> bool {
+        cfg!(debug_assertions) && self.kernel.interrupts_are_off()
+    }
+
+    /// Notes for [`Stuck`] whether this CPU had interrupts off. Debug builds only.
+    #[inline]
+    pub(crate) fn note_mask(&self, off: bool) {
+        if cfg!(debug_assertions) {
+            self.cpus[self.kernel.cpu()].own.mask_seen.note(off);
+        }
+    }
+
+    /// The report of `target`, which has not answered `waiter`; `space` and `generation` as in [`Stuck`].
+    pub(crate) fn stuck(&self, waiter: CpuId, target: CpuId, (space, generation): (u64, u64)) -> Stuck {
+        Stuck {
+            waiter,
+            target,
+            space,
+            generation,
+            masked: self.cpus[target].own.mask_seen.get(),
+        }
     }
 
     /// Forbids migration until the guard is dropped.
@@ -257,6 +284,15 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     #[inline]
     pub(crate) fn user_half(&self, tag: Tag) -> Option<Tag> {
         self.machine().split.then_some(Tag(tag.0 | crate::design::USER_HALF))
+    }
+}
+
+/// A message of a panic, without the code that pads text.
+struct Unpadded(&'static str);
+
+impl core::fmt::Display for Unpadded {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.0)
     }
 }
 

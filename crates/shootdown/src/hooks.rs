@@ -124,6 +124,27 @@ pub struct Stuck {
     pub space: u64,
     /// Generation requested; 0 if the request has none.
     pub generation: u64,
+    /// Whether the target had interrupts off when the engine last saw it. `Some(true)`: look for a loop that waits with
+    /// interrupts off and does not call [`Engine::poll`](crate::Engine::poll). Known in debug builds, from the target's
+    /// last call that masks interrupts or polls, and from its last shootdown interrupt;
+    /// [`Kernel::interrupts_are_off`] must be implemented, or it is always `Some(true)` after a call. `None` in a
+    /// release build.
+    pub masked: Option<bool>,
+}
+
+impl core::fmt::Display for Stuck {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "CPU {} has not answered CPU {} (space {}, generation {})",
+            self.target, self.waiter, self.space, self.generation
+        )?;
+        match self.masked {
+            Some(true) => f.write_str("; it was last seen with interrupts off: does it wait without `poll`?"),
+            Some(false) => f.write_str("; it was last seen with interrupts on"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A notification for TLBs that belong to no CPU.

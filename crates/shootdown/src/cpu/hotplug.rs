@@ -68,7 +68,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
             // C3: freeing CPUs skip this CPU from here on, and the drain below answers.
-            assert!(!cpu.walking.inside(), "CPU {me} goes off while it holds a walk guard");
+            assert!(!cpu.walking.inside(), "a CPU goes off while it holds a walk guard");
             self.unload(cpu);
             self.online.leave(me);
             cpu.publish(State::OFF);

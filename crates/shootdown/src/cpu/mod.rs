@@ -5,6 +5,7 @@
 //!   state.rs      the words of a CPU, and which CPU writes which     switch.rs   switch_to, lazy TLB mode
 //!   catch_up.rs   from a slot that is behind to the generation       hotplug.rs  online, offline
 //!   local_flag.rs flags that no other CPU reads
+//!   mask_seen.rs  whether interrupts were off, for reports
 //! ```
 //!
 //! # Invariants
@@ -46,5 +47,6 @@
 pub(crate) mod catch_up;
 pub(crate) mod hotplug;
 pub(crate) mod local_flag;
+pub(crate) mod mask_seen;
 pub(crate) mod state;
 pub(crate) mod switch;

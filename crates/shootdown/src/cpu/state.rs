@@ -9,12 +9,13 @@
 //! | `request` | requesters on this CPU; targets acknowledge in it | targets |
 //! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
 //! | `deferring` | the CPU itself; the CPU that frees its unmapped frames | CPUs that check which deferrals are over |
-//! | `own` | the CPU itself, interrupts off | no other CPU, except for `lag` (see there) |
+//! | `own` | the CPU itself, interrupts off | no other CPU, except for `lag` and `mask_seen` (see there) |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing CPUs, two of its three lines |
 
 use crate::adaptive::tag_costs::CatchUpLag;
 use crate::cache_padded::CachePadded;
 use crate::cpu::local_flag::LocalFlag;
+use crate::cpu::mask_seen::MaskSeen;
 use crate::design::MAX_SLOTS;
 use crate::facade::{Facade, Word};
 use crate::flush::state::Deferring;
@@ -84,6 +85,9 @@ pub(crate) struct Own<F: Facade> {
     /// build.
     #[cfg(debug_assertions)]
     pub(crate) serving: LocalFlag,
+    /// Whether interrupts were off when the engine last saw this CPU. Also read by CPUs that wait for this one. Empty
+    /// in a release build.
+    pub(crate) mask_seen: MaskSeen,
 }
 
 /// A per-CPU tag slot: the space whose entries it may hold, and their generation (rule 1).
@@ -117,6 +121,7 @@ impl<F: Facade> PerCpu<F> {
                 }),
                 #[cfg(debug_assertions)]
                 serving: LocalFlag::new(),
+                mask_seen: MaskSeen::new(),
             },
             deferring: Deferring::new(),
             walking: Walking::new(),
@@ -212,12 +217,23 @@ impl<K: Kernel<W>, const W: usize> Index<CpuId> for Cpus<'_, K, W> {
 
     #[inline]
     fn index(&self, cpu: CpuId) -> &PerCpu<K::Facade> {
-        if K::SCATTERED {
-            &*self.scattered[cpu]
+        let found = if K::SCATTERED {
+            self.scattered.get(cpu).map(|cpu| &**cpu)
         } else {
-            &self.together[cpu]
+            self.together.get(cpu)
+        };
+        match found {
+            Some(state) => state,
+            None => no_such_cpu(),
         }
     }
+}
+
+/// Not a check of the index by the compiler: each would be larger, and bring the formatting of numbers with it.
+#[cold]
+#[inline(never)]
+fn no_such_cpu() -> ! {
+    panic!("no such CPU: numbers are below the number of CPUs in the storage")
 }
 
 /// What a CPU runs, in one word: the space's id above five flags.

@@ -157,7 +157,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn wait_inlined(
         &self,
         waiter: CpuId,
-        (space, generation): (u64, u64),
+        about: (u64, u64),
         target: impl Fn() -> Option<CpuId>,
         mut done: impl FnMut() -> bool,
     ) {
@@ -171,12 +171,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if serves && self.serve_own() && done() {
                 return true;
             }
-            self.watch(&mut watchdog, || Stuck {
-                waiter,
-                target: target().unwrap_or(waiter),
-                space,
-                generation,
-            });
+            self.watch(&mut watchdog, || self.stuck(waiter, target().unwrap_or(waiter), about));
             false
         });
     }

@@ -21,7 +21,7 @@ use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::flush::token::{Flushed, Token};
 use crate::flush::{Flush, Sent};
-use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
+use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
 use crate::transport::request::EncodedRequest;
@@ -252,12 +252,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 && self.policy().stuck_ns != 0
                 && let Some(target) = keeper
             {
-                self.kernel.stuck(Stuck {
-                    waiter: me,
-                    target,
-                    space: space.id,
-                    generation,
-                });
+                self.kernel.stuck(self.stuck(me, target, (space.id, generation)));
             }
             let mut token = self.token(space.id, generation);
             self.interrupt(&mut token, targets, EncodedRequest::CATCH_UP, pin, &|_| {});

@@ -9,7 +9,7 @@ use crate::cpu::state::PerCpu;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::token::Watchdog;
-use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
+use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
 
@@ -70,12 +70,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // Pairs with the release in `rolled_tag_slowly`.
             let taken = self.rollover.lock.0.compare_exchange_full(0, me as u64 + 1);
             if let Err(holder) = taken {
-                self.watch(&mut watchdog, || Stuck {
-                    waiter: me,
-                    target: holder as CpuId - 1,
-                    space: space.id,
-                    generation: 0,
-                });
+                self.watch(&mut watchdog, || self.stuck(me, holder as CpuId - 1, (space.id, 0)));
             }
             taken.is_ok()
         });

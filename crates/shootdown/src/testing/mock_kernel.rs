@@ -5,7 +5,7 @@ use crate::cpuset::CpuMask;
 use crate::design::{Design, Policy, Wait};
 use crate::engine::{Engine, Storage};
 use crate::facade::{Facade, Word};
-use crate::hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Tag};
+use crate::hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Stuck, Tag};
 use crate::space::Space;
 use crate::testing::interleave::InterleavedWord;
 use core::cell::{Cell, RefCell};
@@ -40,6 +40,10 @@ std::thread_local! {
     pub(crate) static STEPS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     /// Whether interrupts are off.
     pub(crate) static MASKED: Cell<bool> = const { Cell::new(false) };
+    /// What the kernel says of interrupts when asked.
+    pub(crate) static SAYS_OFF: Cell<bool> = const { Cell::new(false) };
+    /// The last stuck report.
+    pub(crate) static REPORTED: Cell<Option<Stuck>> = const { Cell::new(None) };
     /// Whether the next send fails.
     pub(crate) static FAILS: Cell<bool> = const { Cell::new(false) };
     /// Whether broadcasts are targeted, and the targets so far.
@@ -98,7 +102,7 @@ unsafe impl<const W: usize> Kernel<W> for World {
         MASKED.set(saved != 0);
     }
     fn interrupts_are_off(&self) -> bool {
-        false
+        SAYS_OFF.get()
     }
     fn send_ipi(&self, targets: &CpuMask<W>) {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Sent(targets.iter().collect())));
@@ -140,7 +144,8 @@ unsafe impl<const W: usize> Kernel<W> for World {
     fn now_ns(&self) -> u64 {
         CLOCK.with_borrow_mut(|clock| clock.pop().expect("the clock is read no more often"))
     }
-    fn stuck(&self, report: crate::hooks::Stuck) {
+    fn stuck(&self, report: Stuck) {
+        REPORTED.set(Some(report));
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Stuck(report.target)));
     }
     fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}

@@ -28,6 +28,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Pairs with `before_ipi`: the loads below see what was posted or queued before the interrupt was raised (C5).
         K::Facade::after_ipi();
         let cpu = &self.cpus[self.kernel.cpu()];
+        // It has taken an interrupt.
+        cpu.own.mask_seen.note(false);
         self.serve_on_entry(cpu, true);
         self.quiescent_here(cpu);
         self.flush_deferred_here(cpu);
@@ -40,12 +42,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// wait for each other (C5). It masks interrupts itself, and may be called with interrupts on.
     ///
     /// Does nothing inside a [walk](Self::walk), where an answer would say that the walk has ended (C3). Do not take a
-    /// lock there that is held over a flush. Not for NMI context. A waiter that may migrate polls the CPU that it runs
+    /// lock there that is held over a flush. Does nothing on an offline CPU, so spin locks may poll before their CPU is
+    /// online. Not for NMI context. A waiter that may migrate polls the CPU that it runs
     /// on at that time.
     ///
     /// Cost without requests: one load, two where the design posts requests; no store.
     #[inline]
     pub fn poll(&self) -> bool {
+        self.note_mask(self.interrupts_were_off());
         self.has_pending_requests(&self.cpus[self.kernel.cpu()]) && self.serve_polled()
     }
 
@@ -53,7 +57,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn serve_polled(&self) -> bool {
         self.masked(|| {
             let cpu = &self.cpus[self.kernel.cpu()];
-            let serves = !cpu.walking.inside();
+            // Off: its TLB may be stale, also for the requester's stack, and no CPU waits for it.
+            let serves = !cpu.walking.inside() && !cpu.own_state().is_off();
             if serves {
                 self.serve(cpu);
             }

@@ -115,6 +115,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let saved = self.kernel.interrupts_off();
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
+        cpu.own.mask_seen.note(true);
         match self.policy().walkers {
             Walkers::InterruptAll | Walkers::GracePeriod => {}
             Walkers::Sticky | Walkers::Adaptive => self.walk_registered(cpu, me, space),
@@ -212,6 +213,7 @@ impl<K: Kernel<W>, const W: usize> Drop for Walk<'_, '_, K, W> {
             }
         } else if let Some(saved) = self.cpu.walking.end() {
             self.engine.kernel.interrupts_restore(saved);
+            self.engine.note_mask(self.engine.interrupts_were_off());
         }
     }
 }

@@ -1,10 +1,14 @@
 //! Serving without an interrupt: a CPU spins with interrupts off for a lock that a flushing CPU holds.
 
+use crate::cpu::state::POSTED;
 use crate::design::{Design, Policy, Requests, Wait, Walkers};
 use crate::flush::token::KERNEL;
+use crate::hooks::Stuck;
 use crate::range::Range;
 use crate::testing::interleave;
-use crate::testing::mock_kernel::{CLOCK, DESIGN, ON_WAIT, SEEN, Seen, Sys, World, handle, many, on};
+use crate::testing::mock_kernel::{
+    CLOCK, DESIGN, InWorld, ON_WAIT, REPORTED, SAYS_OFF, SEEN, Seen, Sys, World, all_answer, handle, many, on,
+};
 use crate::transport::request::{EncodedRequest, Request};
 use std::boxed::Box;
 use std::vec::Vec;
@@ -48,6 +52,84 @@ fn lock_held_over_a_flush_is_reported_unless_waiters_poll() {
     }
 }
 
+/// What a debug build says of the mask of a CPU that does not answer; a release build knows nothing.
+fn mask_of_stuck_target(last_seen: impl FnOnce(&'static Sys, InWorld)) -> Option<bool> {
+    let (engine, space) = many(STACK, 2);
+    last_seen(engine, space);
+    SAYS_OFF.set(false);
+    CLOCK.set((0..100).rev().map(|look| look * 100).collect());
+    REPORTED.set(None);
+    ON_WAIT.set(Some(Box::new(|_| {
+        if REPORTED.get().is_some() {
+            all_answer(engine);
+        }
+    })));
+    let _flushed = engine.flush(space, Range::page(0x1000));
+    ON_WAIT.set(None);
+    let report = REPORTED.get().expect("it waited too long");
+    assert_eq!((report.waiter, report.target), (0, 1));
+    assert_eq!(report.masked.is_some(), cfg!(debug_assertions));
+    report.masked
+}
+
+#[test]
+fn stuck_report_states_whether_target_last_had_interrupts_off() {
+    let debug = |off: bool| cfg!(debug_assertions).then_some(off);
+    let with_mask = |off: bool, call: &dyn Fn()| {
+        SAYS_OFF.set(off);
+        on(1, call);
+    };
+    for off in [false, true] {
+        let switched = mask_of_stuck_target(|engine, space| {
+            // SAFETY: the space is leaked.
+            with_mask(off, &|| unsafe { engine.switch_to(space) });
+        });
+        let polled = mask_of_stuck_target(|engine, _| {
+            with_mask(off, &|| {
+                engine.poll();
+            });
+        });
+        assert_eq!([switched, polled], [debug(off); 2]);
+    }
+    let interrupted = mask_of_stuck_target(|engine, _| {
+        with_mask(true, &|| {
+            engine.poll();
+            handle(engine);
+        });
+    });
+    assert_eq!(interrupted, debug(false), "it has taken an interrupt since");
+}
+
+#[test]
+fn walker_counts_as_masked_until_its_walk_ends() {
+    let policy = Policy {
+        walkers: Walkers::Precise,
+        ..STACK
+    };
+    let (engine, space) = many(policy, 2);
+    let mask = || engine.cpus[1].own.mask_seen.get();
+    let walk = on(1, || engine.walk(space));
+    assert_eq!(mask(), cfg!(debug_assertions).then_some(true));
+    on(1, || drop(walk));
+    assert_eq!(mask(), cfg!(debug_assertions).then_some(false));
+}
+
+#[test]
+fn stuck_text_names_the_remedy_for_a_masked_target() {
+    let report = |masked| Stuck {
+        waiter: 0,
+        target: 3,
+        space: 7,
+        generation: 9,
+        masked,
+    };
+    let text = std::format!("{}", report(None));
+    assert_eq!(text, "CPU 3 has not answered CPU 0 (space 7, generation 9)");
+    assert!(std::format!("{}", report(Some(true))).starts_with(&text));
+    assert!(std::format!("{}", report(Some(true))).contains("`poll`"));
+    assert!(std::format!("{}", report(Some(false))).contains("interrupts on"));
+}
+
 #[test]
 fn poll_returns_whether_it_served_a_request() {
     let (engine, space) = many(LOG, 2);
@@ -73,6 +155,18 @@ fn poll_inside_a_walk_serves_nothing() {
     on(1, || drop(walk));
     assert!(on(1, || engine.poll()));
     let _flushed = token.wait();
+}
+
+#[test]
+fn poll_on_an_offline_cpu_serves_nothing() {
+    let (engine, _) = many(LOG, 2);
+    on(1, || engine.cpu_offline());
+    assert!(!on(1, || engine.poll()));
+    // As if a requester had read the state before this CPU went offline.
+    engine.cpus[1].post.fetch_or_full(POSTED);
+    assert!(!on(1, || engine.poll()));
+    on(1, || engine.cpu_online());
+    assert!(on(1, || engine.poll()));
 }
 
 #[test]
