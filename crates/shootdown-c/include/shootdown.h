@@ -203,6 +203,24 @@ enum shootdown_event_kind {
 };
 
 /**
+ * Whether a CPU had interrupts off.
+ */
+enum shootdown_interrupts {
+    /**
+     * A release build of the library does not know.
+     */
+    SHOOTDOWN_INTERRUPTS_UNKNOWN = 0,
+    /**
+     * On.
+     */
+    SHOOTDOWN_INTERRUPTS_ON,
+    /**
+     * Off.
+     */
+    SHOOTDOWN_INTERRUPTS_OFF,
+};
+
+/**
  * The result of making an engine.
  */
 enum shootdown_status {
@@ -405,6 +423,12 @@ struct shootdown_stuck {
      * Requested generation; 0 when the request has none.
      */
     uint64_t generation;
+    /**
+     * Whether the target had interrupts off when the library last saw it. If they were off, look for a loop that waits
+     * with interrupts off and does not call shootdown_poll. Known if the library has debug assertions
+     * (SHOOTDOWN_DEBUG of link/shootdown.mk) and the hook interrupts_are_off.
+     */
+    enum shootdown_interrupts interrupts;
 };
 
 /**
@@ -795,7 +819,7 @@ bool shootdown_enter_kernel(const struct shootdown_engine *engine, const struct 
 
 /**
  * Serves requests of other CPUs, and returns whether there were any. Call it in every loop that waits with interrupts
- * off for something that a CPU may hold while it flushes, such as a spin lock. Does nothing inside a walk. Not from
+ * off for something that a CPU may hold while it flushes, such as a spin lock. Does nothing inside a walk, and on an offline CPU. Not from
  * NMI context. One or two loads when no request is pending.
  *
  * # Safety

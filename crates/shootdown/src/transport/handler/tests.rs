@@ -2,6 +2,7 @@
 
 use crate::cpu::state::POSTED;
 use crate::design::{Design, Policy, Requests, Wait, Walkers};
+use crate::facade::Word;
 use crate::flush::token::KERNEL;
 use crate::hooks::Stuck;
 use crate::range::Range;
