@@ -27,6 +27,7 @@ const ENGINE: [&[&str]; 9] = [
         "design",
         "adaptive/costs",
         "hooks",
+        "stuck",
     ],
     &[
         "adaptive/tag_costs",

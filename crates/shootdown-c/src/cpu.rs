@@ -86,8 +86,8 @@ pub unsafe extern "C" fn shootdown_enter_kernel(
 }
 
 /// Serves requests of other CPUs, and returns whether there were any. Call it in every loop that waits with interrupts
-/// off for something that a CPU may hold while it flushes, such as a spin lock. Does nothing inside a walk, and on an offline CPU. Not from
-/// NMI context. One or two loads when no request is pending.
+/// off for something that a CPU may hold while it flushes, such as a spin lock. Does nothing inside a walk, and on an
+/// offline CPU. Not from NMI context. One or two loads when no request is pending.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and their objects still live.

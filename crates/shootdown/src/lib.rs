@@ -88,6 +88,7 @@ mod flush;
 pub mod hooks;
 mod range;
 mod space;
+mod stuck;
 mod tags;
 #[cfg(test)]
 mod testing;
@@ -109,10 +110,11 @@ pub use flush::batch::Batch;
 pub use flush::deferred::{Deferral, DeferralsOver, Unmapped};
 pub use flush::gather::{Freed, Gather, Proof, Room};
 pub use flush::token::{Flushed, Token};
-pub use hooks::{Answer, Broadcast, BroadcastLimits, Demotion, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
+pub use hooks::{Answer, Broadcast, BroadcastLimits, Demotion, Event, Kernel, Local, Root, Secondary, Tag, Way};
 pub use range::{Chunks, Range, Stride};
 pub use space::Space;
 pub use space::log::LOG_ENTRIES;
+pub use stuck::Stuck;
 #[cfg(feature = "rar")]
 pub use transport::rar::{RAR_ENTRIES, Rar, RarCpu, RarSignal, RarTable};
 pub use walk::{Grace, GracesOver, Retired, TablesFree, Walk};

@@ -5,7 +5,8 @@ use crate::cpuset::CpuMask;
 use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{AHEAD, Facade, Word};
-use crate::hooks::{CpuId, Kernel, Stuck, Way};
+use crate::hooks::{CpuId, Kernel, Way};
+use crate::stuck::Stuck;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
