@@ -15,8 +15,8 @@ pub struct Stuck {
     pub generation: u64,
     /// Whether the target had interrupts off when the engine last saw it. `Some(true)`: look for a loop that waits with
     /// interrupts off and does not call [`Engine::poll`](crate::Engine::poll). Known in debug builds, from the target's
-    /// last call that masks interrupts or polls, and from its last shootdown interrupt;
-    /// [`Kernel::interrupts_are_off`](crate::Kernel::interrupts_are_off) must be implemented, or it is always `Some(true)` after a call. `None` in a
+    /// last call that masks interrupts or polls, its last walk, and its last shootdown interrupt. Without
+    /// [`Kernel::interrupts_are_off`](crate::Kernel::interrupts_are_off) every call counts as masked. `None` in a
     /// release build.
     pub masked: Option<bool>,
 }
