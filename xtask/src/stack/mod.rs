@@ -30,9 +30,9 @@ const CHOOSE: [&str; 2] = ["adaptive", "any"];
 
 /// The calls, and the limits of each in bytes: of a policy that does not choose, and of one that does.
 const CALLS: [(&str, u64, u64); 6] = [
-    ("flush", 1920, 2624),
-    ("flush_kernel", 1472, 1888),
-    ("switch_to", 512, 672),
+    ("flush", 2048, 2752),
+    ("flush_kernel", 1536, 1984),
+    ("switch_to", 544, 672),
     ("on_ipi", 512, 624),
     ("poll", 512, 624),
     ("engine_init", 512, 512),
