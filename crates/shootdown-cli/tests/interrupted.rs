@@ -166,7 +166,7 @@ fn interrupted_reports_print_complete_runs() {
             "stale translations: 0 in",
         ),
         ("check --jobs 1 --three", 2, "races"),
-        ("walkers --jobs 2 --virtual-ms 5", 2, "gup on gup-64"),
+        ("walkers --jobs 2 --virtual-ms 5", 12, "gup on gup-64"),
     ] {
         let ended = after_estimate(arguments, done);
         assert!(

@@ -47,10 +47,10 @@ fn known_bugs_are_caught() {
     ] {
         // Threads meet as the host lets them: the rarest was seen in one run of five.
         let caught = (0..400).find_map(|seed| Some((seed, run_selected(fault, design, broadcast, seed).violation?)));
-        let Some((seed, story)) = caught else {
+        let Some((seed, diagnosis)) = caught else {
             panic!("{fault:?} was not caught");
         };
-        println!("{:<24} caught in run {seed}: {story}", format!("{fault:?}"));
+        println!("{:<24} caught in run {seed}: {diagnosis}", format!("{fault:?}"));
     }
 }
 

@@ -48,7 +48,7 @@ impl Load {
     }
 
     /// Why a measurement would be doubtful, in words; `None` on a quiet machine.
-    pub fn doubt(&self) -> Option<String> {
+    pub fn caveat(&self) -> Option<String> {
         let mut reasons = Vec::new();
         if self.others > BUSY_TASKS {
             reasons.push(format!("{:.1} other tasks run or are ready to run", self.others));
@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn load_excludes_the_reader_and_the_average() {
         let load = faked("7.50 3.00 1.00 1/200 4711\n").unwrap();
-        assert_eq!((load.others, load.steal, load.doubt()), (0.0, 0.0, None));
+        assert_eq!((load.others, load.steal, load.caveat()), (0.0, 0.0, None));
         let load = faked("0.00 0.00 0.00 4/200 4711\n").unwrap();
         assert_eq!(load.others, 3.0);
-        assert_eq!(load.doubt().unwrap(), "3.0 other tasks run or are ready to run");
+        assert_eq!(load.caveat().unwrap(), "3.0 other tasks run or are ready to run");
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
             steal: 0.1,
         };
         assert_eq!(
-            load.doubt().unwrap(),
+            load.caveat().unwrap(),
             "the hypervisor gives 10 % of the CPU time to others"
         );
     }

@@ -65,7 +65,7 @@ struct Options {
     known: bool,
     /// Try only the mutations that are argued to be equivalent or harmless; it is an error when one is caught.
     #[arg(long)]
-    doubt: bool,
+    caveat: bool,
     /// Sums and survivors only, not the whole table.
     #[arg(long)]
     brief: bool,
@@ -165,7 +165,7 @@ fn run(mut options: Options) -> Result<bool, String> {
         );
         let is_open = |number: &u32| {
             let mutant = &mutants[*number as usize - 1];
-            options.doubt == arguments.about(&mutant.name()).is_some() && !trial.settled(mutant, *number)
+            options.caveat == arguments.about(&mutant.name()).is_some() && !trial.settled(mutant, *number)
         };
         let open: Vec<u32> = numbers.iter().copied().filter(is_open).collect();
         try_all(&trial, mutants, &open, usize::from(options.jobs))?;
@@ -265,7 +265,7 @@ fn print_report(options: &Options, chosen: &[&Mutant], journal: &Journal, argume
     let survivors: Vec<_> = rows.iter().filter(|row| row.survives()).map(|row| row.mutant).collect();
     let refuted: Vec<_> = rows
         .iter()
-        .filter(|row| matches!(row.fate, table::Fate::Tried(entry) if entry.caught.is_some()))
+        .filter(|row| matches!(row.outcome, table::Outcome::Tried(entry) if entry.caught.is_some()))
         .filter(|row| arguments.about(&row.mutant.name()).is_some())
         .map(|row| row.mutant)
         .collect();

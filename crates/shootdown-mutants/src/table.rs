@@ -9,7 +9,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// The state of a mutation.
-pub enum Fate<'a> {
+pub enum Outcome<'a> {
     /// It was tried.
     Tried(&'a Entry),
     /// There is an argument.
@@ -23,18 +23,18 @@ pub struct Row<'a> {
     /// The mutation.
     pub mutant: &'a Mutant,
     /// Its state.
-    pub fate: Fate<'a>,
+    pub outcome: Outcome<'a>,
 }
 
 impl Row<'_> {
     /// No probe caught it, and there is no argument.
     pub fn survives(&self) -> bool {
-        matches!(self.fate, Fate::Tried(entry) if entry.caught.is_none())
+        matches!(self.outcome, Outcome::Tried(entry) if entry.caught.is_none())
     }
 
     fn cells(&self) -> [String; 4] {
-        match &self.fate {
-            Fate::Tried(Entry {
+        match &self.outcome {
+            Outcome::Tried(Entry {
                 caught: Some(caught), ..
             }) => [
                 format!("{} {}", caught.tool, caught.probe),
@@ -42,7 +42,7 @@ impl Row<'_> {
                 format!("{:.2}", caught.seconds),
                 caught.how.clone(),
             ],
-            Fate::Tried(entry) => {
+            Outcome::Tried(entry) => {
                 let uncaught = if entry.probes == 0 {
                     "never executed"
                 } else {
@@ -55,13 +55,13 @@ impl Row<'_> {
                     String::new(),
                 ]
             }
-            Fate::Argued(class, why) => [
+            Outcome::Argued(class, why) => [
                 format!("{class:?}").to_lowercase(),
                 String::new(),
                 String::new(),
                 (*why).into(),
             ],
-            Fate::Unknown => ["not tried".into(), String::new(), String::new(), String::new()],
+            Outcome::Unknown => ["not tried".into(), String::new(), String::new(), String::new()],
         }
     }
 }
@@ -72,16 +72,16 @@ pub fn rows<'a>(
     known: impl Fn(&str) -> Option<&'a Entry>,
     arguments: &'a Arguments,
 ) -> Vec<Row<'a>> {
-    let fate = |name: &str| match (arguments.about(name), known(name)) {
-        (Some((class, why)), entry) if entry.is_none_or(|entry| entry.caught.is_none()) => Fate::Argued(class, why),
-        (_, Some(entry)) => Fate::Tried(entry),
-        _ => Fate::Unknown,
+    let outcome = |name: &str| match (arguments.about(name), known(name)) {
+        (Some((class, why)), entry) if entry.is_none_or(|entry| entry.caught.is_none()) => Outcome::Argued(class, why),
+        (_, Some(entry)) => Outcome::Tried(entry),
+        _ => Outcome::Unknown,
     };
     mutants
         .iter()
         .map(|mutant| Row {
             mutant,
-            fate: fate(&mutant.name()),
+            outcome: outcome(&mutant.name()),
         })
         .collect()
 }
@@ -126,11 +126,11 @@ pub fn sums(rows: &[Row]) -> String {
 }
 
 fn counts(rows: &[&Row]) -> [usize; 8] {
-    let count = |holds: &dyn Fn(&Fate) -> bool| rows.iter().filter(|row| holds(&row.fate)).count();
+    let count = |holds: &dyn Fn(&Outcome) -> bool| rows.iter().filter(|row| holds(&row.outcome)).count();
     let by = |tool: Tool| {
-        count(&|fate| matches!(fate, Fate::Tried(Entry { caught: Some(caught), .. }) if caught.tool == tool))
+        count(&|outcome| matches!(outcome, Outcome::Tried(Entry { caught: Some(caught), .. }) if caught.tool == tool))
     };
-    let argued = |class: Class| count(&|fate| matches!(fate, Fate::Argued(of, _) if *of == class));
+    let argued = |class: Class| count(&|outcome| matches!(outcome, Outcome::Argued(of, _) if *of == class));
     let [engine, check, sim, loom] = Tool::ALL.map(by);
     let survive = rows.iter().filter(|row| row.survives()).count();
     let (equivalent, harmless) = (argued(Class::Equivalent), argued(Class::Harmless));
@@ -143,8 +143,8 @@ pub fn speeds(rows: &[Row]) -> String {
     for tool in Tool::ALL {
         let mut seconds: Vec<f64> = rows
             .iter()
-            .filter_map(|row| match &row.fate {
-                Fate::Tried(Entry {
+            .filter_map(|row| match &row.outcome {
+                Outcome::Tried(Entry {
                     caught: Some(caught), ..
                 }) if caught.tool == tool => Some(caught.seconds),
                 _ => None,
@@ -177,21 +177,21 @@ pub fn as_json(rows: &[Row]) -> serde_json::Value {
         let mut value = json!({
             "mutant": row.mutant.name(), "file": file, "function": function, "kind": kind, "line": line,
         });
-        let (fate, more) = match &row.fate {
-            Fate::Tried(Entry {
+        let (outcome, more) = match &row.outcome {
+            Outcome::Tried(Entry {
                 caught: Some(caught), ..
             }) => ("caught", json!(caught)),
-            Fate::Tried(entry) => ("survives", json!({ "probes": entry.probes, "seconds": entry.seconds })),
-            Fate::Argued(class, why) => (
+            Outcome::Tried(entry) => ("survives", json!({ "probes": entry.probes, "seconds": entry.seconds })),
+            Outcome::Argued(class, why) => (
                 match class {
                     Class::Equivalent => "equivalent",
                     Class::Harmless => "harmless",
                 },
                 json!({ "why": why }),
             ),
-            Fate::Unknown => ("not tried", json!({})),
+            Outcome::Unknown => ("not tried", json!({})),
         };
-        value["fate"] = fate.into();
+        value["outcome"] = outcome.into();
         for (key, item) in more.as_object().into_iter().flatten() {
             value[key] = item.clone();
         }

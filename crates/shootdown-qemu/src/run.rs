@@ -93,9 +93,11 @@ impl Run {
 
     /// The invariant that was violated, the seed, and the steps until then, as reports of known bugs print them.
     pub fn caught_with(&self, seed: u32) -> String {
-        let story = self.violation().unwrap_or("stale contents");
-        let what = story.split(':').next().unwrap_or_default();
-        let steps = story.rsplit_once(" (after ").and_then(|(_, end)| end.strip_suffix(')'));
+        let diagnosis = self.violation().unwrap_or("stale contents");
+        let what = diagnosis.split(':').next().unwrap_or_default();
+        let steps = diagnosis
+            .rsplit_once(" (after ")
+            .and_then(|(_, end)| end.strip_suffix(')'));
         let steps = steps.map(|steps| format!(" after {steps}")).unwrap_or_default();
         format!("caught with seed {seed}{steps}: {what}")
     }

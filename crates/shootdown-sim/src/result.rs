@@ -31,7 +31,7 @@ pub struct RunResult {
     /// Accesses checked before the first violation.
     pub caught_after: Option<u64>,
     /// The first violation with its history, several lines.
-    pub story: Option<String>,
+    pub diagnosis: Option<String>,
     /// Table pages freed per virtual second by a workload that frees them directly (`gup`).
     pub tables_freed_per_s: f64,
     /// Charged operations simulated, warm-up included.
@@ -63,13 +63,13 @@ pub struct Latency {
 
 impl RunResult {
     /// Why `ops_per_s` is not meaningful, if it is not.
-    pub fn doubt(&self) -> Option<Doubt> {
+    pub fn caveat(&self) -> Option<Caveat> {
         if self.ops < FEWEST_OPS {
-            Some(Doubt::FewOperations)
+            Some(Caveat::FewOperations)
         } else if !self.warm {
-            Some(Doubt::NotWarm)
+            Some(Caveat::NotWarm)
         } else if self.half_width.is_some_and(|half| half > UNCERTAIN) {
-            Some(Doubt::Wide)
+            Some(Caveat::Wide)
         } else {
             None
         }
@@ -81,7 +81,7 @@ const FEWEST_OPS: u64 = 10;
 
 /// Why a rate is not meaningful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
+pub enum Caveat {
     /// The window had almost no operations.
     FewOperations,
     /// The warm-up was cut short: the measurement covers the start of the run.

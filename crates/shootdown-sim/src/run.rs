@@ -16,7 +16,7 @@ use std::time::Instant;
 
 pub use crate::design::{AXES, Axis, DesignEntry, PREFIX as DESIGN_PREFIX, Setting, Settings, Values, axis, designs};
 pub use crate::precision::UNCERTAIN;
-pub use crate::result::{Doubt, Latency, RunResult};
+pub use crate::result::{Caveat, Latency, RunResult};
 pub use crate::spec::{DEFAULT_VIRTUAL_MS, LEAST_VIRTUAL_MS, MOST_PER_CPU, RunSpec, WARM_UP_MS, validate};
 pub use crate::window::{PATIENT_THREADS, PRECISE, WARM_UP_EVENTS, WINDOW_EVENTS_PER_THREAD};
 pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, parameters};
@@ -181,7 +181,7 @@ fn run_sized<const W: usize>(
         stale: hw.violation_count(),
         accesses_checked: hw.accesses_checked(),
         caught_after: hw.first_violation_after(),
-        story: hw.violations().first().map(|violation| violation.to_string()),
+        diagnosis: hw.violations().first().map(|violation| violation.to_string()),
         tables_freed_per_s: freed.get() as f64 / (virtual_ns * 1e-9),
         events: machine.events(),
         time_shares,

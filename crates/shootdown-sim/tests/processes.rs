@@ -90,7 +90,7 @@ fn no_workload_uses_a_stale_translation() {
             if entry.name == "none" {
                 assert!(result.stale > 0, "{workload}: not caught");
             } else {
-                assert_eq!(result.stale, 0, "{workload} {}: {:?}", entry.name, result.story);
+                assert_eq!(result.stale, 0, "{workload} {}: {:?}", entry.name, result.diagnosis);
             }
         }
     }
@@ -325,7 +325,7 @@ fn restored_right_is_flushed_except_on_x86() {
             (per_op - expected).abs() < 0.02,
             "{machine}: {per_op} flushes per operation"
         );
-        assert_eq!(result.stale, 0, "{:?}", result.story);
+        assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
     }
 }
 

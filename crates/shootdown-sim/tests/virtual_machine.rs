@@ -117,7 +117,7 @@ fn pv_flush_is_faster_than_waiting_for_preempted_cpus() {
             .find(|latency| latency.name == "flush")
             .unwrap()
             .p99_ns;
-        assert_eq!(result.stale, 0, "{:?}", result.story);
+        assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
         (result.ops_per_s, longest)
     };
     let ((paravirtual, quick), (waiting, slow)) = (with(1.0), with(0.0));
@@ -137,7 +137,7 @@ fn descheduled_virtual_cpus_use_no_stale_translation() {
                     ..spec(design, &set)
                 };
                 let result = run(&spec, &mut |_| true).unwrap_or_else(|error| panic!("{design} {workload}: {error}"));
-                assert_eq!(result.stale, 0, "{design} {workload}: {:?}", result.story);
+                assert_eq!(result.stale, 0, "{design} {workload}: {:?}", result.diagnosis);
                 assert!(result.accesses_checked > 100, "{design} {workload}");
             }
         }
@@ -154,7 +154,7 @@ fn median(name: &str, set: &[(&str, f64)]) -> f64 {
         ..spec("ipi-per-cpu", &[&[("vm.vcpus", 2.0)], set].concat())
     };
     let result = run(&spec, &mut |_| true).unwrap();
-    assert_eq!(result.stale, 0, "{:?}", result.story);
+    assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
     let found = result.latencies.iter().find(|latency| latency.name == name);
     found.unwrap_or_else(|| panic!("no samples of {name}")).p50_ns
 }
@@ -212,7 +212,7 @@ fn directed_yield_reschedules_a_preempted_target() {
             ..spec("ipi-per-cpu", &set)
         };
         let result = run(&spec, &mut |_| true).unwrap();
-        assert_eq!(result.stale, 0, "{:?}", result.story);
+        assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
         let found = result
             .latencies
             .into_iter()
@@ -247,7 +247,7 @@ fn halted_lock_waiters_are_woken() {
             ..spec("ipi", &set)
         };
         let result = run(&spec, &mut |_| true).unwrap();
-        assert_eq!(result.stale, 0, "{:?}", result.story);
+        assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
         result.ops_per_s
     };
     // A hundred iterations: waiters halt often.
@@ -275,7 +275,7 @@ fn vm_settings_of_a_measured_vm_change_only_its_host() {
             ..spec("ipi-trim", &[])
         };
         let result = run(&spec, &mut |_| true).unwrap();
-        assert_eq!(result.stale, 0, "{:?}", result.story);
+        assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
         result.ops_per_s
     };
     let (bare, virtual_one) = (on(&[]), on(&[("vm.vcpus", 2.0)]));

@@ -19,7 +19,7 @@ fn played(workload: &str, design: &str, threads: usize, set: &[(&str, f64)]) -> 
         parameters,
     };
     let result = run(&spec, &mut |_| true).unwrap();
-    assert_eq!(result.stale, 0, "{:?}", result.story);
+    assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
     result
 }
 
@@ -140,7 +140,7 @@ fn answers_in_own_lines_are_faster() {
             parameters: Parameters::default(),
         };
         let result = run(&spec, &mut |_| true).unwrap();
-        assert_eq!(result.stale, 0, "{:?}", result.story);
+        assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
         result.ops_per_s
     };
     let (shared, own) = (rate(0.0), rate(1.0));

@@ -307,9 +307,9 @@ pub fn begin_step() {
 }
 
 /// Prints the violation with the number of steps, and ends.
-pub fn violation(what: &str, story: fmt::Arguments<'_>) -> ! {
+pub fn violation(what: &str, diagnosis: fmt::Arguments<'_>) -> ! {
     interrupts::disable();
     let steps = STEPS.load(Ordering::Relaxed);
-    serial::print_last(format_args!("violation: {what}: {story} (after {steps} steps)"));
+    serial::print_last(format_args!("violation: {what}: {diagnosis} (after {steps} steps)"));
     serial::exit(Status::Violation)
 }

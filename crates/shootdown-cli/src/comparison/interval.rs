@@ -175,7 +175,7 @@ pub fn of_spec(spec: &RunSpec) -> Option<Interval> {
 
 /// The ends of the interval of a run's rate; `None` if the rate is not a measurement.
 pub fn of_run(spec: &RunSpec, result: &RunResult) -> Option<[f64; 2]> {
-    let interval = of_spec(spec).filter(|_| result.doubt().is_none());
+    let interval = of_spec(spec).filter(|_| result.caveat().is_none());
     interval.map(|interval| interval.around(result.ops_per_s))
 }
 

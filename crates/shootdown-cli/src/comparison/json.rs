@@ -7,7 +7,7 @@ use shootdown_sim::run::{RunResult, RunSpec};
 use super::interval;
 use super::kernel_counts::KernelCounts;
 use super::ratios::{self, Point};
-use super::summary::{Comparison, doubt_in_words, p99, relative_error, shootdown};
+use super::summary::{Comparison, caveat_in_words, p99, relative_error, shootdown};
 use crate::print::json::{is_none, pretty};
 use crate::published;
 
@@ -56,10 +56,10 @@ pub(crate) struct Run<'a> {
     /// Half the 95 % confidence interval of `ops_per_s`, as a share of it.
     pub(crate) half_width: Option<f64>,
     /// Ends of the 90 % interval of `ops_per_s` on the real machine, from the assumed ranges of the machine and the
-    /// errors on published rows. Null for recordings, for real runs, and if `doubt` is not null.
+    /// errors on published rows. Null for recordings, for real runs, and if `caveat` is not null.
     pub(crate) interval_90: Option<[f64; 2]>,
     /// Why `ops_per_s` is not meaningful, or null.
-    pub(crate) doubt: Option<&'static str>,
+    pub(crate) caveat: Option<&'static str>,
     /// Interrupts sent per operation, one for each target.
     pub(crate) ipis_per_op: Option<f64>,
     /// Interrupts taken per operation.
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
             shootdown_p99_ns: shootdown.map(p99),
             half_width: result.and_then(|result| result.half_width),
             interval_90: result.and_then(|result| interval::of_run(spec, result)),
-            doubt: result.and_then(RunResult::doubt).map(doubt_in_words),
+            caveat: result.and_then(RunResult::caveat).map(caveat_in_words),
             ipis_per_op: number(|result| result.ipis_per_op),
             interrupts_per_op: number(|result| result.interrupts_per_op),
             flush_share: number(|result| result.flush_share),
@@ -222,7 +222,7 @@ mod tests {
         "shootdown_p99_ns",
         "half_width",
         "interval_90",
-        "doubt",
+        "caveat",
         "ipis_per_op",
         "interrupts_per_op",
         "flush_share",

@@ -206,7 +206,7 @@ impl Point {
 fn by_threads(comparison: &Comparison, design: &str, against: &[&str], measure: &Measure) -> Vec<Point> {
     let points = comparison.plan.threads.iter().filter_map(|&threads| {
         let measured = |design| {
-            let row = comparison.row(design, threads).filter(|row| row.doubt.is_none())?;
+            let row = comparison.row(design, threads).filter(|row| row.caveat.is_none())?;
             Some((row, (measure.of)(row).filter(|figure| figure.is_finite())?))
         };
         let (row, own) = measured(design)?;

@@ -1,6 +1,6 @@
 //! The results of a comparison: one row per thread count and design, medians over the runs.
 
-use shootdown_sim::run::{Doubt, Latency, PATIENT_THREADS, RunResult, RunSpec};
+use shootdown_sim::run::{Caveat, Latency, PATIENT_THREADS, RunResult, RunSpec};
 
 use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::print::number::median;
@@ -28,7 +28,7 @@ pub struct Row {
     /// not known.
     pub half_width: Option<f64>,
     /// Why the throughput is not meaningful, in the worst run.
-    pub doubt: Option<Doubt>,
+    pub caveat: Option<Caveat>,
     /// Operations in the measured window, of the run with fewest.
     pub ops: u64,
     /// Published operations per second.
@@ -54,7 +54,7 @@ pub struct Row {
 impl Row {
     /// Whether to show the confidence interval: it is wide, or belongs to a run that measures until it is narrow.
     pub fn is_uncertain(&self) -> bool {
-        self.doubt.is_some() || self.threads > PATIENT_THREADS || self.half_width.is_some_and(|half| half > SHOWN)
+        self.caveat.is_some() || self.threads > PATIENT_THREADS || self.half_width.is_some_and(|half| half > SHOWN)
     }
 
     /// CPU time of one operation, waiting included, ns.
@@ -80,11 +80,11 @@ impl Row {
 }
 
 /// Why a rate is not meaningful.
-pub fn doubt_in_words(doubt: Doubt) -> &'static str {
-    match doubt {
-        Doubt::FewOperations => "too few operations",
-        Doubt::NotWarm => "the warm-up was cut short",
-        Doubt::Wide => "too wide an interval",
+pub fn caveat_in_words(caveat: Caveat) -> &'static str {
+    match caveat {
+        Caveat::FewOperations => "too few operations",
+        Caveat::NotWarm => "the warm-up was cut short",
+        Caveat::Wide => "too wide an interval",
     }
 }
 
@@ -245,7 +245,7 @@ fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<
             0.0
         },
         half_width: runs.iter().filter_map(|run| run.half_width).reduce(f64::max),
-        doubt: runs.iter().find_map(|run| run.doubt()),
+        caveat: runs.iter().find_map(|run| run.caveat()),
         ops: runs.iter().map(|run| run.ops).min().unwrap_or(0),
         published: None,
         of_ideal: ideal.filter(|&ideal| ideal > 0.0).map(|ideal| ops_per_s / ideal),

@@ -105,7 +105,11 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
                 Box::new(|row| {
                     let interval = interval::of_rate(ratios::place(comparison, row));
                     let ends = interval.around(row.ops_per_s).map(number::rate).join(" to ");
-                    if row.doubt.is_some() { UNKNOWN.to_string() } else { ends }
+                    if row.caveat.is_some() {
+                        UNKNOWN.to_string()
+                    } else {
+                        ends
+                    }
                 }),
             ));
         }
@@ -246,7 +250,7 @@ fn counts(comparison: &Comparison) -> Vec<Filled<'_>> {
 
 /// A figure as printed: in parentheses if it has too few samples.
 fn doubtful(row: &Row, figure: String) -> String {
-    match row.doubt {
+    match row.caveat {
         Some(_) => format!("({figure})"),
         None => figure,
     }

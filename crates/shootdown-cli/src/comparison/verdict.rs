@@ -2,7 +2,7 @@
 //! size.
 
 use crate::catalog::CONTROL_DESIGN;
-use crate::comparison::summary::{Comparison, Row, doubt_in_words};
+use crate::comparison::summary::{Comparison, Row, caveat_in_words};
 use crate::comparison::{distinct, ratios};
 use crate::print::number;
 
@@ -21,11 +21,11 @@ pub struct Verdict {
     /// The runs that failed, line by line; empty when none did.
     pub failed: Vec<String>,
     /// How the first stale translation came about, line by line.
-    pub stale_story: Vec<String>,
+    pub stale_diagnosis: Vec<String>,
     /// Whether the control was caught, as it must be.
     pub control: Option<String>,
     /// How the control went wrong, line by line.
-    pub control_story: Vec<String>,
+    pub control_diagnosis: Vec<String>,
     /// Whether that history is printed: the control was not caught, or `--verbose` was given.
     pub tells_control: bool,
     /// Which of the published rows shown the machine model was fitted on.
@@ -45,7 +45,7 @@ pub struct Verdict {
 impl Verdict {
     /// Draws the conclusions from `comparison`.
     pub fn new(comparison: &Comparison) -> Self {
-        let (control, control_story) = control(comparison);
+        let (control, control_diagnosis) = control(comparison);
         Self {
             sound: comparison.stale() == 0 && comparison.failures().is_empty(),
             unjudged: comparison
@@ -55,14 +55,14 @@ impl Verdict {
                 .all(|design| design.name == CONTROL_DESIGN),
             stale: stale(comparison),
             failed: failed(comparison),
-            stale_story: comparison
+            stale_diagnosis: comparison
                 .results()
                 .find(|(spec, result)| spec.design != CONTROL_DESIGN && result.stale > 0)
-                .map(|(_, result)| lines(result.story.as_deref()))
+                .map(|(_, result)| lines(result.diagnosis.as_deref()))
                 .unwrap_or_default(),
             control,
             tells_control: comparison.plan.verbose || !is_caught(comparison),
-            control_story,
+            control_diagnosis,
             fitted: fitted(comparison),
             warnings: warnings(comparison),
             indistinct: distinct::sentences(comparison),
@@ -94,13 +94,13 @@ impl Verdict {
             line("", part);
         }
         line("", &self.stale);
-        for part in &self.stale_story {
+        for part in &self.stale_diagnosis {
             line("    ", part);
         }
         if let Some(control) = &self.control {
             line("", control);
         }
-        for part in self.control_story.iter().filter(|_| self.tells_control) {
+        for part in self.control_diagnosis.iter().filter(|_| self.tells_control) {
             line("    ", part);
         }
         line("", &self.cost);
@@ -230,7 +230,7 @@ fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
             number::count(result.accesses_checked)
         ),
     };
-    (Some(line), lines(result.story.as_deref()))
+    (Some(line), lines(result.diagnosis.as_deref()))
 }
 
 /// The published rows beside the table that are not predictions.
@@ -257,13 +257,13 @@ fn fitted(comparison: &Comparison) -> Option<String> {
 /// A sentence for each figure in parentheses.
 fn warnings(comparison: &Comparison) -> Vec<String> {
     let operation = comparison.plan.workload.operation();
-    let rows = comparison.rows.iter().filter_map(|row| Some((row, row.doubt?)));
-    rows.map(|(row, doubt)| {
+    let rows = comparison.rows.iter().filter_map(|row| Some((row, row.caveat?)));
+    rows.map(|(row, caveat)| {
         format!(
             "in parentheses, too few samples to be meaningful: {} at {}, {} ({})",
             row.design,
             number::threads(row.threads),
-            doubt_in_words(doubt),
+            caveat_in_words(caveat),
             number::counted(row.ops, operation)
         )
     })
@@ -279,7 +279,7 @@ fn growth(comparison: &Comparison) -> Vec<String> {
     let designs = comparison.plan.designs.iter().map(|design| design.name);
     designs
         .filter_map(|design| {
-            let measured = |row: &&Row| row.design == design && row.doubt.is_none() && row.ops_per_s > 0.0;
+            let measured = |row: &&Row| row.design == design && row.caveat.is_none() && row.ops_per_s > 0.0;
             let mut rows: Vec<&Row> = comparison.rows.iter().filter(measured).collect();
             rows.sort_by_key(|row| row.threads);
             let (first, last) = (*rows.first()?, *rows.last()?);
@@ -330,8 +330,8 @@ fn cost(comparison: &Comparison) -> String {
     )
 }
 
-fn lines(story: Option<&str>) -> Vec<String> {
-    story
+fn lines(diagnosis: Option<&str>) -> Vec<String> {
+    diagnosis
         .unwrap_or_default()
         .lines()
         .map(|line| line.trim_end().to_string())

@@ -71,7 +71,7 @@ pub fn result(spec: &RunSpec) -> RunResult {
         stale: u64::from(unsound),
         accesses_checked: 1000 * spec.threads as u64,
         caught_after: unsound.then_some(17),
-        story: unsound
+        diagnosis: unsound
             .then(|| "CPU 1 fills page 7 -> frame 12\nCPU 0 unmaps page 7\nCPU 1 reads page 7 <stale>".to_string()),
         tables_freed_per_s: 0.0,
         events: 40_000 * spec.threads as u64,

@@ -136,11 +136,11 @@ impl Guest {
         };
         if found != entry.stamp() {
             let frame = entry.frame();
-            let story = format!(
+            let diagnosis = format!(
                 "CPU {cpu}, {how:?}: frame {frame} has stamp {found}, the entry was made for {}",
                 entry.stamp()
             );
-            let _first = self.violation.set(story);
+            let _first = self.violation.set(diagnosis);
             self.stop.store(true, Ordering::Relaxed);
         }
         found == entry.stamp()

@@ -29,6 +29,6 @@ fn presets_free_no_frame_or_table_in_use() {
 #[test]
 fn missing_invalidation_is_caught() {
     let outcome = run(Policy::NONE, false, false, 1);
-    let story = outcome.violation.expect("the control");
-    assert!(story.contains("the entry was made for"), "{story}");
+    let diagnosis = outcome.violation.expect("the control");
+    assert!(diagnosis.contains("the entry was made for"), "{diagnosis}");
 }

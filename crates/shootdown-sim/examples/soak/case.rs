@@ -226,28 +226,29 @@ impl Case {
     }
 
     fn check(&self) -> Found {
-        let ended = |story: Option<String>, outcome: Outcome| {
-            story.or_else(|| (outcome != Outcome::Finished).then(|| format!("it did not finish: {outcome:?}")))
+        let ended = |diagnosis: Option<String>, outcome: Outcome| {
+            diagnosis.or_else(|| (outcome != Outcome::Finished).then(|| format!("it did not finish: {outcome:?}")))
         };
         match &self.what {
             What::Traffic(isa, traffic) => {
-                let (tally, story, outcome) = play_on(*isa, traffic);
+                let (tally, diagnosis, outcome) = play_on(*isa, traffic);
                 Found {
                     checked: tally.checked,
-                    found: ended(story, outcome),
+                    found: ended(diagnosis, outcome),
                 }
             }
             What::Threads(design, cpus, threads, seed) => {
-                let (tally, story, outcome) = threads::play(*design, *cpus, *threads, *seed);
+                let (tally, diagnosis, outcome) = threads::play(*design, *cpus, *threads, *seed);
                 Found {
                     checked: tally.checked,
-                    found: ended(story, outcome),
+                    found: ended(diagnosis, outcome),
                 }
             }
             What::Workload(spec) => match run::run(spec, &mut |_| true) {
                 Ok(result) => Found {
                     checked: result.accesses_checked,
-                    found: (result.stale > 0).then(|| result.story.unwrap_or_else(|| "stale, and no story".into())),
+                    found: (result.stale > 0)
+                        .then(|| result.diagnosis.unwrap_or_else(|| "stale, and no diagnosis".into())),
                 },
                 Err(why) => Found {
                     checked: 0,

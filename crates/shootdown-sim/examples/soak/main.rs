@@ -24,7 +24,7 @@ const USAGE: &str = "usage: soak [--minutes N] [--accesses N] [--seed S] [--jobs
   --accesses N  stop when so many accesses were checked, in place of a time
   --seed S      which cases, default 1
   --jobs N      host threads, default as many as there are
-  --case N      only case N of the seed, with its story";
+  --case N      only case N of the seed, with its diagnosis";
 
 /// The options.
 struct Order {

@@ -144,7 +144,7 @@ pub struct HwConfig {
     pub costs: Costs,
     /// Seed of replacement, speculation and broadcast delays.
     pub seed: u64,
-    /// How many violations are kept with their story; all are counted.
+    /// How many violations are kept with their diagnosis; all are counted.
     pub stories: usize,
     /// The instruction set.
     pub isa: Isa,

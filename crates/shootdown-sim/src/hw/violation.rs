@@ -49,12 +49,12 @@ pub struct Violation {
     /// When it was found, cycles.
     pub at: u64,
     /// The history, in several lines.
-    pub story: String,
+    pub diagnosis: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.story)
+        f.write_str(&self.diagnosis)
     }
 }
 
@@ -78,14 +78,14 @@ impl Hw {
             "{rule} broken: CPU {cpu}, address {va:#x}, space {space}, at cycle {now}"
         )];
         lines.extend(details(self).into_iter().map(|l| format!("  {l}")));
-        let story = lines.join("\n");
+        let diagnosis = lines.join("\n");
         self.violations.push(Violation {
             rule,
             cpu,
             va,
             space,
             at: now,
-            story,
+            diagnosis,
         });
     }
 

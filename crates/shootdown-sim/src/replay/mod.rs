@@ -110,7 +110,7 @@ pub struct ReplayResult {
     /// Accesses that it checked.
     pub accesses_checked: u64,
     /// The first violation, with its history.
-    pub story: Option<String>,
+    pub diagnosis: Option<String>,
     /// Charged operations.
     pub events: u64,
     /// Most spaces that lived at the same time.
@@ -273,7 +273,7 @@ fn replay_sized<const W: usize>(
         roots_inferred: tally.roots_inferred.get(),
         stale: hw.violation_count(),
         accesses_checked: hw.accesses_checked(),
-        story: hw.violations().first().map(ToString::to_string),
+        diagnosis: hw.violations().first().map(ToString::to_string),
         events: machine.events(),
         most_spaces: shared.spaces.most(),
         most_waiting: feed.most_waiting(),

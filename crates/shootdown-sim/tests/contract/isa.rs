@@ -57,11 +57,11 @@ fn runs(isa: Isa, design: impl Into<Design>, seeds: std::ops::Range<u64>) -> (Ta
             steps: 60,
             seed,
         };
-        let (tally, story, outcome) = play_on(isa, &traffic);
+        let (tally, diagnosis, outcome) = play_on(isa, &traffic);
         assert_eq!(outcome, Outcome::Finished, "{isa:?} {traffic:?}");
         sum.add(&tally);
         broken += u64::from(tally.violations > 0);
-        first = first.or(story.map(|story| format!("{traffic:?}\n{story}")));
+        first = first.or(diagnosis.map(|diagnosis| format!("{traffic:?}\n{diagnosis}")));
     }
     (sum, broken, first)
 }
@@ -73,9 +73,9 @@ fn every_preset_holds(isa: Isa) {
         if design.policy.reach == Reach::None {
             continue;
         }
-        let (sum, _, story) = runs(isa, design, number * 100..number * 100 + SEEDS);
-        if let Some(story) = story {
-            panic!("{name} on {isa:?}: {story}");
+        let (sum, _, diagnosis) = runs(isa, design, number * 100..number * 100 + SEEDS);
+        if let Some(diagnosis) = diagnosis {
+            panic!("{name} on {isa:?}: {diagnosis}");
         }
         if design.policy.tags == Tags::System {
             assert!(sum.engine.rolled_over > 0, "{name}: tags rolled over");
@@ -111,11 +111,11 @@ fn every_preset_holds_on_machines_without_tags() {
                 errata: design.machine.errata,
                 ..Machine::NO_TAGS
             });
-            let (sum, broken, story) = runs(isa, design, number * 100..number * 100 + 10);
+            let (sum, broken, diagnosis) = runs(isa, design, number * 100..number * 100 + 10);
             if design.policy.reach == Reach::None {
                 assert_eq!(broken, 10, "the control on {isa:?}");
-            } else if let Some(story) = story {
-                panic!("{name} on {isa:?}: {story}");
+            } else if let Some(diagnosis) = diagnosis {
+                panic!("{name} on {isa:?}: {diagnosis}");
             }
             assert_eq!(
                 sum.engine.promoted + sum.engine.rolled_over,
@@ -155,9 +155,9 @@ fn local_first_and_deferred_exit_hold_in_every_combination() {
                         },
                         ..Machine::PCID
                     });
-                    let (sum, _, story) = runs(isa, design, number..number + 8);
-                    if let Some(story) = story {
-                        panic!("{design:?} on {isa:?}: {story}");
+                    let (sum, _, diagnosis) = runs(isa, design, number..number + 8);
+                    if let Some(diagnosis) = diagnosis {
+                        panic!("{design:?} on {isa:?}: {diagnosis}");
                     }
                     assert_eq!(sum.engine.broadcasts > 0, reach != Reach::Ipi && !never_broadcast);
                 }
@@ -189,9 +189,9 @@ fn needs(errata: ArmErrata, setting: Errata) {
             errata: setting,
             ..Machine::PCID
         });
-        let (_, _, story) = runs(arm(errata), design, seeds);
-        if let Some(story) = story {
-            panic!("{name} with {setting:?}: {story}");
+        let (_, _, diagnosis) = runs(arm(errata), design, seeds);
+        if let Some(diagnosis) = diagnosis {
+            panic!("{name} with {setting:?}: {diagnosis}");
         }
         println!("{name}, {errata:?}: broken in {broken} of {SEEDS} runs without the setting");
     }
@@ -267,7 +267,11 @@ fn every_design_runs_on_every_arm_and_riscv_machine() {
             if entry.name == "none" {
                 assert!(result.stale > 0);
             } else {
-                assert_eq!(result.stale, 0, "{} on {}: {:?}", entry.name, model.name, result.story);
+                assert_eq!(
+                    result.stale, 0,
+                    "{} on {}: {:?}",
+                    entry.name, model.name, result.diagnosis
+                );
             }
             if entry.name == "arm-local-first" {
                 assert_eq!(once(), result);

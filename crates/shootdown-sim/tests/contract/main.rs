@@ -32,9 +32,9 @@ fn must_hold_on(play: Player, design: Design, cpus: usize, seeds: std::ops::Rang
             steps: 60,
             seed,
         };
-        let (tally, story, outcome) = play(&traffic);
-        if let Some(story) = story {
-            panic!("{traffic:?}\n{story}");
+        let (tally, diagnosis, outcome) = play(&traffic);
+        if let Some(diagnosis) = diagnosis {
+            panic!("{traffic:?}\n{diagnosis}");
         }
         assert_eq!(outcome, Outcome::Finished, "{traffic:?}");
         sum.add(&tally);
@@ -211,13 +211,13 @@ fn no_page_table_page_is_freed_during_a_walk() {
 /// The negative control: the same traffic without invalidation is caught, at once.
 #[test]
 fn control_is_caught() {
-    let (tally, story, _) = play(&Traffic {
+    let (tally, diagnosis, _) = play(&Traffic {
         design: Policy::NONE.into(),
         cpus: 4,
         steps: 60,
         seed: 1,
     });
-    assert!(tally.violations > 0, "{story:?}");
+    assert!(tally.violations > 0, "{diagnosis:?}");
 }
 
 #[test]
@@ -270,9 +270,9 @@ fn preemption_and_migration_hold_in_every_combination() {
                     let (mut preemptions, mut migrations) = (0, 0);
                     for seed in 0..SEEDS / 2 {
                         let seed = number as u64 * 100 + seed;
-                        let (tally, story, outcome) = threads::play(design, cpus, 3 * cpus, seed);
-                        if let Some(story) = story {
-                            panic!("{design:?}, seed {seed}\n{story}");
+                        let (tally, diagnosis, outcome) = threads::play(design, cpus, 3 * cpus, seed);
+                        if let Some(diagnosis) = diagnosis {
+                            panic!("{design:?}, seed {seed}\n{diagnosis}");
                         }
                         assert_eq!(outcome, Outcome::Finished, "{design:?}, seed {seed}");
                         assert_eq!(tally.violations, 0);
@@ -336,9 +336,9 @@ fn readers_of_a_shared_region_see_no_stale_translation() {
         let result = run::run(&spec("tlb_shared", entry.name), &mut |_| true).expect("it runs");
         assert!(result.ops > 0 && result.accesses_checked > 1000, "{}", entry.name);
         if entry.name == "none" {
-            assert!(result.stale > 0 && result.story.is_some());
+            assert!(result.stale > 0 && result.diagnosis.is_some());
         } else {
-            assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.story);
+            assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.diagnosis);
         }
     }
 }
@@ -363,7 +363,7 @@ fn gup_fast_holds_under_every_design_while_tables_are_freed() {
                 "{}: {result:?}",
                 entry.name
             );
-            assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.story);
+            assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.diagnosis);
         }
     }
 }

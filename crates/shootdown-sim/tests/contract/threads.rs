@@ -31,12 +31,12 @@ pub struct Tally {
 
 /// Runs `threads` threads of three processes on `cpus` CPUs.
 pub fn play(design: impl Into<Design>, cpus: usize, threads: usize, seed: u64) -> (Tally, Option<String>, Outcome) {
-    let (tally, story, outcome, scheduler) = play_once(design.into(), cpus, threads, seed);
+    let (tally, diagnosis, outcome, scheduler) = play_once(design.into(), cpus, threads, seed);
     assert!(
         scheduler.upgrade().is_none(),
         "threads and processes outlive their machine"
     );
-    (tally, story, outcome)
+    (tally, diagnosis, outcome)
 }
 
 type Ended = (Tally, Option<String>, Outcome, Weak<Scheduler<1>>);
@@ -124,7 +124,7 @@ fn play_once(design: Design, cpus: usize, threads: usize, seed: u64) -> Ended {
         events: machine.events(),
         violations: hw.violation_count(),
     };
-    let story = hw.violations().first().map(ToString::to_string);
+    let diagnosis = hw.violations().first().map(ToString::to_string);
     drop(hw);
-    (tally, story, outcome, Rc::downgrade(&scheduler))
+    (tally, diagnosis, outcome, Rc::downgrade(&scheduler))
 }

@@ -494,7 +494,7 @@ fn play_with(isa: Isa, hooks: HookCosts, traffic: &Traffic) -> (Tally, Option<St
         events: machine.events(),
         violations: hw.violation_count(),
     };
-    let story = hw.violations().first().map(ToString::to_string);
+    let diagnosis = hw.violations().first().map(ToString::to_string);
     drop(hw);
-    (tally, story, outcome)
+    (tally, diagnosis, outcome)
 }

@@ -23,9 +23,9 @@ fn c1_request_that_missed_a_cpu_is_reported_with_its_history() {
         "still usable",
         &f.to_string(),
     ] {
-        assert!(v.story.contains(part), "{part} missing in:\n{}", v.story);
+        assert!(v.diagnosis.contains(part), "{part} missing in:\n{}", v.diagnosis);
     }
-    assert!(v.story.lines().count() >= 5);
+    assert!(v.diagnosis.lines().count() >= 5);
     assert!(b.read(1, VA).is_err(), "the entry is dropped");
     assert_eq!(b.hw.violation_count(), 1);
 }
@@ -69,7 +69,7 @@ fn c1_store_buffered_past_its_flush_is_caught() {
     b.assert_clean();
     b.hw.set_entry(table, table_index(VA, 1), Entry::NONE, issued, b.now + 10);
     assert_eq!(b.rules(), [Rule::C1]);
-    assert!(b.hw.violations()[0].story.contains("store buffer"));
+    assert!(b.hw.violations()[0].diagnosis.contains("store buffer"));
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn more_requesters_than_queue_slots_all_finish() {
         parameters: Parameters::default(),
     };
     let result = run(&spec, &mut |_| true).unwrap();
-    assert_eq!(result.stale, 0, "{:?}", result.story);
+    assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
     // Hundreds request at the same time, each from many of the others.
     assert!(
         result.ops > 0 && result.ipis_per_op > 10.0,

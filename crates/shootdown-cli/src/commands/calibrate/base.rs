@@ -24,11 +24,11 @@ pub(super) struct Base {
     pub(super) facts: Vec<String>,
 }
 
-/// Measures and builds it; `doubt` says why the measurement is doubtful.
+/// Measures and builds it; `caveat` says why the measurement is doubtful.
 ///
 /// # Errors
 /// When a cost cannot be measured, or the kernel does not describe the machine.
-pub(super) fn model(name: &str, place: &Place, doubt: Option<&str>) -> Result<Base, Failure> {
+pub(super) fn model(name: &str, place: &Place, caveat: Option<&str>) -> Result<Base, Failure> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let template = nearest(std::env::consts::ARCH, &cpuinfo)?;
     let model = Model::find(template).map_err(|error| Failure::Input(error.to_string()))?;
@@ -37,7 +37,7 @@ pub(super) fn model(name: &str, place: &Place, doubt: Option<&str>) -> Result<Ba
         template,
         facts: Vec::new(),
     };
-    base.shape(name, &place.machine, &cpuinfo, doubt)?;
+    base.shape(name, &place.machine, &cpuinfo, caveat)?;
     base.set(
         "kernel.slowdown",
         1.0,
@@ -114,15 +114,15 @@ impl Base {
         self.set(path, rounded(value), &format!("{MEASURED}: {what}"))
     }
 
-    fn shape(&mut self, name: &str, machine: &Machine, cpuinfo: &str, doubt: Option<&str>) -> Result<(), Failure> {
+    fn shape(&mut self, name: &str, machine: &Machine, cpuinfo: &str, caveat: Option<&str>) -> Result<(), Failure> {
         let field = |name: &str| {
             let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
             Some(line.split_once(':')?.1.trim().to_owned())
         };
         let processor = field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
-        let doubt = doubt.map_or(String::new(), |why| format!(", measured while {why}"));
+        let caveat = caveat.map_or(String::new(), |why| format!(", measured while {why}"));
         let description = format!(
-            "{processor}, {}, this machine{doubt}",
+            "{processor}, {}, this machine{caveat}",
             counted(machine.cpus.len(), "CPU")
         );
         let adjacent = machine.cpus.len() > 1 && machine.cpus[0].core == machine.cpus[1].core;

@@ -53,7 +53,7 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.measure)?;
     let place = Place::find()?;
     place.note();
-    let doubt = doubt(args)?;
+    let caveat = caveat(args)?;
     let threads = plan::default_threads(1, place.cpus.len());
     let plan: Vec<_> = Workload::ALL
         .into_iter()
@@ -65,7 +65,7 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     }
     let spinner = spinner();
     spinner.set_message("measuring single costs");
-    let base = base::model(&name, &place, doubt.as_deref())?;
+    let base = base::model(&name, &place, caveat.as_deref())?;
     let mut simulate = |model: &Model, row: &Row| {
         spinner.tick();
         simulated(model, row, stop)
@@ -88,10 +88,10 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .collect::<Result<_, Failure>>()?;
     spinner.finish_and_clear();
     let printed = if args.json {
-        document(&model, &compared, &fitted, doubt)
+        document(&model, &compared, &fitted, caveat)
     } else {
         let mut text = words(&model, &base.facts, &compared, &fitted);
-        if let Some(why) = &doubt {
+        if let Some(why) = &caveat {
             text.push_str(&format!(
                 "measured on a busy machine ({why}): rates are too low, \
                  and costs too high; the model's description says so\n"
@@ -111,14 +111,14 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// One line if it is doubtful without `--busy-host`.
-fn doubt(args: &CalibrateArgs) -> Result<Option<String>, Failure> {
+fn caveat(args: &CalibrateArgs) -> Result<Option<String>, Failure> {
     let proc = args.proc.as_deref().unwrap_or(Path::new("/proc"));
-    match Load::read(proc).map(|load| load.doubt()) {
+    match Load::read(proc).map(|load| load.caveat()) {
         Ok(Some(why)) if !args.busy_host => Err(Failure::Unusable(format!(
             "calibrate: this machine is busy: {why}; wait until it is quiet, keep others off with \
              `sudo chrt -r 1 shootdown calibrate ... --busy-host`, or accept a doubtful model with --busy-host"
         ))),
-        Ok(doubt) => Ok(doubt),
+        Ok(caveat) => Ok(caveat),
         Err(error) => {
             output::note(&format!(
                 "{}: {error}; whether other programs run is not known",
@@ -294,7 +294,7 @@ struct Document<'a> {
     /// Name of the model.
     machine: &'a str,
     /// What else ran on this machine, if that makes the measurement doubtful; or null.
-    doubt: Option<String>,
+    caveat: Option<String>,
     /// One element for each workload and number of threads.
     rows: Vec<Line<'a>>,
 }
@@ -304,7 +304,7 @@ pub fn schema() -> Schema {
     schema::of::<Document>("calibrate")
 }
 
-fn document(model: &Model, compared: &[(&Row, run::RunResult)], fitted: &[Fitted], doubt: Option<String>) -> String {
+fn document(model: &Model, compared: &[(&Row, run::RunResult)], fitted: &[Fitted], caveat: Option<String>) -> String {
     let line = |(row, result): &(&Row, run::RunResult)| Line {
         workload: row.workload.name(),
         threads: row.threads,
@@ -317,7 +317,7 @@ fn document(model: &Model, compared: &[(&Row, run::RunResult)], fitted: &[Fitted
     };
     json::pretty(&Document {
         machine: &model.name,
-        doubt,
+        caveat,
         rows: compared.iter().map(line).collect(),
     })
 }

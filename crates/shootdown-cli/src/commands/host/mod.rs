@@ -98,7 +98,7 @@ impl Place {
 
     /// Reports on stderr that other programs run meanwhile.
     fn note_load() {
-        if let Some(why) = Load::read(Path::new("/proc")).ok().and_then(|load| load.doubt()) {
+        if let Some(why) = Load::read(Path::new("/proc")).ok().and_then(|load| load.caveat()) {
             output::note(&format!(
                 "this machine is busy: {why}: figures are too low, and interrupts per operation wrong; \
                  `sudo chrt -r 1 shootdown ...` keeps others off meanwhile"

@@ -224,7 +224,7 @@ mod tests {
         vec![
             ("ops".to_string(), Value::Count(ops)),
             ("ops_per_s".to_string(), Value::Number(0.1 + 0.2)),
-            ("story".to_string(), Value::Text("a\n\"b\"".to_string())),
+            ("diagnosis".to_string(), Value::Text("a\n\"b\"".to_string())),
             ("caught_after".to_string(), Value::Null),
         ]
     }

@@ -56,7 +56,7 @@ const COLUMNS: [(&str, &str); 26] = [
         "half_width",
         "Half the 95 % confidence interval of `ops_per_s`, as a share of it.",
     ),
-    ("doubt", "Why `ops_per_s` is no measurement, or null."),
+    ("caveat", "Why `ops_per_s` is no measurement, or null."),
     ("ipis_per_op", "Interrupts sent per operation, one for each target."),
     ("interrupts_per_op", "Interrupts taken per operation."),
     ("flush_share", "Share of CPU time spent on invalidation, 0 to 1."),
@@ -66,7 +66,7 @@ const COLUMNS: [(&str, &str); 26] = [
         "caught_after",
         "Events after which the first stale access was seen, or null.",
     ),
-    ("story", "The history of the first stale access, or null."),
+    ("diagnosis", "The history of the first stale access, or null."),
     ("events", "Simulated events."),
     (
         "host_time_ns",

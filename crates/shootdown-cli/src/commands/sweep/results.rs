@@ -111,7 +111,7 @@ pub enum Kind {
 /// The type of the column of that name.
 pub fn kind(column: &str) -> Kind {
     match column {
-        SWEEP | ERROR | "workload" | "machine" | "design" | "story" | "doubt" => Kind::Text,
+        SWEEP | ERROR | "workload" | "machine" | "design" | "diagnosis" | "caveat" => Kind::Text,
         POINT | POINTS | "cpus" | "threads" | "seed" | "ops" | "stale" | "accesses_checked" | "caught_after"
         | "events" => Kind::Count,
         _ if axis(column).is_some_and(|axis| matches!(axis.values, Values::Choices(_))) => Kind::Text,
@@ -139,9 +139,9 @@ pub fn cells(result: &RunResult, interval: Option<[f64; 2]>) -> Vec<(String, Val
             result.half_width.map_or(Value::Null, Value::Number),
         ),
         (
-            "doubt".to_string(),
-            result.doubt().map_or(Value::Null, |doubt| {
-                Value::Text(crate::comparison::summary::doubt_in_words(doubt).to_string())
+            "caveat".to_string(),
+            result.caveat().map_or(Value::Null, |caveat| {
+                Value::Text(crate::comparison::summary::caveat_in_words(caveat).to_string())
             }),
         ),
         number("ipis_per_op", result.ipis_per_op),
@@ -154,8 +154,8 @@ pub fn cells(result: &RunResult, interval: Option<[f64; 2]>) -> Vec<(String, Val
             result.caught_after.map_or(Value::Null, Value::Count),
         ),
         (
-            "story".to_string(),
-            result.story.clone().map_or(Value::Null, Value::Text),
+            "diagnosis".to_string(),
+            result.diagnosis.clone().map_or(Value::Null, Value::Text),
         ),
         count("events", result.events),
     ];
@@ -465,7 +465,7 @@ mod tests {
             "share_lock_wait",
             "latency_flush_p99_ns",
             "latency_flush_count",
-            "story",
+            "diagnosis",
         ] {
             assert!(results.column(name).is_some(), "{name}: {:?}", results.columns);
         }

@@ -197,7 +197,7 @@ impl Summary {
             }
             0 => format!("stale translations: 0 in {checked} checked accesses\n"),
             stale => format!(
-                "STALE TRANSLATIONS: {} in {checked} checked accesses; column `story` tells how\n",
+                "STALE TRANSLATIONS: {} in {checked} checked accesses; column `diagnosis` tells how\n",
                 number::count(stale)
             ),
         });

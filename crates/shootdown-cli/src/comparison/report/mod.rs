@@ -106,8 +106,8 @@ fn headline(verdict: &Verdict) -> String {
         "<div class=\"{class}\">\n<p><strong>{}</strong></p>\n",
         page::prose(&capitalized(&verdict.stale))
     );
-    html.push_str(&story(&verdict.stale_story));
-    html.push_str(&story(&verdict.failed));
+    html.push_str(&diagnosis(&verdict.stale_diagnosis));
+    html.push_str(&diagnosis(&verdict.failed));
     for sentence in verdict.warnings.iter().chain(&verdict.indistinct) {
         html.push_str(&format!("<p>{}</p>\n", page::prose(&capitalized(sentence))));
     }
@@ -226,7 +226,7 @@ fn control(verdict: &Verdict) -> String {
          <p><strong>{}</strong></p>\n\
          {}",
         page::prose(&capitalized(line)),
-        story(&verdict.control_story)
+        diagnosis(&verdict.control_diagnosis)
     )
 }
 
@@ -287,7 +287,7 @@ fn line(comparison: &Comparison, design: &str, value: impl Fn(&Row) -> f64) -> L
     }
 }
 
-fn story(lines: &[String]) -> String {
+fn diagnosis(lines: &[String]) -> String {
     if lines.is_empty() {
         String::new()
     } else {

@@ -73,7 +73,7 @@ pub(super) fn limit(comparison: &Comparison) -> String {
     let above = comparison
         .rows
         .iter()
-        .any(|row| row.doubt.is_none() && row.of_ideal.is_some_and(|ratio| ratio > ABOVE));
+        .any(|row| row.caveat.is_none() && row.of_ideal.is_some_and(|ratio| ratio > ABOVE));
     format!(
         "<h2>Of the limit</h2>\n\
          {}<figure>{}<figcaption>Throughput over that of <code>{}</code>, \

@@ -42,7 +42,7 @@ fn clean_verdict_names_designs_and_checked_accesses() {
         verdict.control.as_deref(),
         Some("control: `none` on tlb_shared caught after 17 accesses")
     );
-    assert_eq!(verdict.control_story.len(), 3);
+    assert_eq!(verdict.control_diagnosis.len(), 3);
     let [ratios, brackets] = verdict.ratios.as_slice() else {
         panic!("{:?}", verdict.ratios)
     };
@@ -71,7 +71,7 @@ fn stale_translation_is_reported_with_its_history() {
     comparison.rows[1].stale = 2;
     let result = comparison.runs[1].1.as_mut().unwrap();
     result.stale = 2;
-    result.story = Some("one\ntwo".to_string());
+    result.diagnosis = Some("one\ntwo".to_string());
     let verdict = Verdict::new(&comparison);
     assert!(!verdict.sound);
     assert_eq!(
@@ -110,7 +110,7 @@ fn failed_run_is_reported_and_excluded_from_ratios() {
 fn uncaught_control_fails_the_verdict() {
     let mut comparison = fake::comparison(fake::plan(&["ipi"], &[4]));
     let control = comparison.control.as_mut().unwrap().1.as_mut().unwrap();
-    (control.stale, control.caught_after, control.story) = (0, None, None);
+    (control.stale, control.caught_after, control.diagnosis) = (0, None, None);
     assert!(
         Verdict::new(&comparison)
             .control

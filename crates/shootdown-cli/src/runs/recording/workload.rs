@@ -188,7 +188,7 @@ fn as_run(result: ReplayResult) -> RunResult {
         stale: result.stale,
         accesses_checked: result.accesses_checked,
         caught_after: None,
-        story: result.story,
+        diagnosis: result.diagnosis,
         tables_freed_per_s: 0.0,
         events: result.events,
         time_shares: result.time_shares,

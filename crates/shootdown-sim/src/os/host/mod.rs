@@ -14,7 +14,7 @@ use super::category::{self, Category};
 use crate::hw::Hw;
 use crate::machine;
 use crate::machine::activity::{What, note};
-use queues::{Place, Queues, Rules, TaskId, Wish};
+use queues::{Decision, Place, Queues, Rules, TaskId};
 use shootdown::Local;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -120,13 +120,13 @@ impl Host {
     fn change<T>(self: &Rc<Self>, change: impl FnOnce(&mut Queues) -> T) -> T {
         let result = change(&mut self.queues.borrow_mut());
         loop {
-            let wish = self.queues.borrow_mut().wishes.pop_front();
+            let wish = self.queues.borrow_mut().decisions.pop_front();
             match wish {
                 None => return result,
-                Some(Wish::Runs(vcpu)) if vcpu < self.vcpus => machine::wake(vcpu, self.config.switch),
-                Some(Wish::Runs(_)) => {}
-                Some(Wish::Leaves(vcpu, at)) if vcpu < self.vcpus => machine::request_exit(vcpu, at),
-                Some(Wish::Leaves(other, at)) => {
+                Some(Decision::Runs(vcpu)) if vcpu < self.vcpus => machine::wake(vcpu, self.config.switch),
+                Some(Decision::Runs(_)) => {}
+                Some(Decision::Leaves(vcpu, at)) if vcpu < self.vcpus => machine::request_exit(vcpu, at),
+                Some(Decision::Leaves(other, at)) => {
                     let (host, at) = (self.clone(), at.max(machine::now() + 1));
                     machine::at(at, move || host.other_leaves(other, at));
                 }

@@ -64,7 +64,7 @@ struct HostCpu {
 
 /// An action that the scheduler requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Decision {
     /// A task that waited runs.
     Runs(TaskId),
     /// A running task must leave at this time, and check then whether it still must.
@@ -78,7 +78,7 @@ pub(super) struct Queues {
     tasks: Vec<Task>,
     cpus: Vec<HostCpu>,
     /// Requested actions, in order.
-    pub wishes: VecDeque<Wish>,
+    pub decisions: VecDeque<Decision>,
 }
 
 impl Queues {
@@ -104,7 +104,7 @@ impl Queues {
             rules,
             tasks: vec![task; tasks],
             cpus: vec![cpu; cpus],
-            wishes: VecDeque::new(),
+            decisions: VecDeque::new(),
         }
     }
 
@@ -154,7 +154,7 @@ impl Queues {
         it.moved |= it.home.is_some_and(|home| home != cpu);
         it.home = Some(cpu);
         if waits {
-            self.wishes.push_back(Wish::Leaves(task, now + length));
+            self.decisions.push_back(Decision::Leaves(task, now + length));
         }
     }
 
@@ -169,7 +169,7 @@ impl Queues {
             && here.until == NEVER
         {
             here.until = now.max(here.began + length);
-            self.wishes.push_back(Wish::Leaves(current, here.until));
+            self.decisions.push_back(Decision::Leaves(current, here.until));
         }
     }
 
@@ -215,7 +215,7 @@ impl Queues {
     fn leave_now(&mut self, cpu: usize, now: u64) {
         if let Some(current) = self.cpus[cpu].current {
             self.cpus[cpu].until = self.cpus[cpu].until.min(now);
-            self.wishes.push_back(Wish::Leaves(current, now));
+            self.decisions.push_back(Decision::Leaves(current, now));
         }
     }
 
@@ -255,7 +255,7 @@ impl Queues {
         self.cpus[cpu].queue.retain(|&other| other != task);
         let slice = length(self.slice(cpu));
         self.start(cpu, task, now, slice);
-        self.wishes.push_back(Wish::Runs(task));
+        self.decisions.push_back(Decision::Runs(task));
     }
 
     /// Moves a task to `cpu` from the longest queue.
@@ -292,7 +292,7 @@ impl Queues {
         let slice = length(self.slice(cpu));
         self.start(cpu, next, now, slice);
         if !goes_on {
-            self.wishes.push_back(Wish::Runs(next));
+            self.decisions.push_back(Decision::Runs(next));
             self.balance(cpu, task, now, length);
         }
         goes_on
@@ -309,7 +309,7 @@ impl Queues {
         self.send(task, cpu, to);
         if self.load(to) == 0 {
             self.start(to, task, now, 0);
-            self.wishes.push_back(Wish::Runs(task));
+            self.decisions.push_back(Decision::Runs(task));
         } else {
             self.enqueue(to, task, now, length);
         }
@@ -330,7 +330,7 @@ impl Queues {
         let here = &mut self.cpus[self.tasks[task].cpu];
         if here.until != NEVER {
             here.until = now + rest;
-            self.wishes.push_back(Wish::Leaves(task, now + rest));
+            self.decisions.push_back(Decision::Leaves(task, now + rest));
         }
     }
 

@@ -14,8 +14,8 @@ fn whole(slice: u64) -> u64 {
     slice
 }
 
-fn wishes(queues: &mut Queues) -> Vec<Wish> {
-    queues.wishes.drain(..).collect()
+fn decisions(queues: &mut Queues) -> Vec<Decision> {
+    queues.decisions.drain(..).collect()
 }
 
 #[test]
@@ -24,10 +24,10 @@ fn tasks_go_to_idle_cpus_and_then_to_the_shortest_queue() {
     assert!(queues.join(0, 0, whole) && queues.join(1, 0, whole));
     assert!(!queues.join(2, 0, whole));
     // Two tasks: a slice is half of the latency.
-    assert_eq!(wishes(&mut queues), [Wish::Leaves(0, 20)]);
+    assert_eq!(decisions(&mut queues), [Decision::Leaves(0, 20)]);
     assert!(!queues.is_over(0, 19) && queues.is_over(0, 20));
     assert!(!queues.reschedule(0, false, 20, whole));
-    assert_eq!(wishes(&mut queues), [Wish::Leaves(2, 40), Wish::Runs(2)]);
+    assert_eq!(decisions(&mut queues), [Decision::Leaves(2, 40), Decision::Runs(2)]);
 }
 
 #[test]
@@ -35,9 +35,9 @@ fn idle_cpu_steals_a_waiting_task() {
     let mut queues = queues(2, 3);
     (0..3).for_each(|task| _ = queues.join(task, 0, whole));
     queues.reschedule(0, false, 20, whole);
-    wishes(&mut queues);
+    decisions(&mut queues);
     queues.leave(1, Place::Halted, 25, whole);
-    assert_eq!(wishes(&mut queues), [Wish::Runs(0)]);
+    assert_eq!(decisions(&mut queues), [Decision::Runs(0)]);
     assert!(queues.take_moved(0) && !queues.take_moved(0));
     assert!(queues.join(1, 30, whole) || queues.place(1) == Place::Queued);
 }
@@ -49,9 +49,9 @@ fn woken_task_preempts_one_that_ran_much_longer() {
         queues.join(0, 0, whole);
         queues.join(1, 0, whole);
         queues.leave(1, Place::Halted, 0, whole);
-        wishes(&mut queues);
+        decisions(&mut queues);
         queues.join(1, ran, whole);
-        let hurried = wishes(&mut queues).contains(&Wish::Leaves(0, ran));
+        let hurried = decisions(&mut queues).contains(&Decision::Leaves(0, ran));
         assert_eq!((hurried, queues.is_fresh(1)), (takes, true), "{ran}");
     }
 }
@@ -61,9 +61,9 @@ fn directed_yield_runs_a_waiting_target_next_if_fair() {
     let mut queues = queues(2, 5);
     (0..5).for_each(|task| _ = queues.join(task, 0, whole));
     // 0 runs with 2 and 4 behind it, 1 with 3.
-    wishes(&mut queues);
+    decisions(&mut queues);
     assert!(queues.yield_to(1, 4, 5));
-    assert_eq!(wishes(&mut queues), [Wish::Leaves(0, 5)]);
+    assert_eq!(decisions(&mut queues), [Decision::Leaves(0, 5)]);
     assert!(!queues.reschedule(0, false, 5, whole));
     assert_eq!(queues.place(4), Place::Running, "not 2, which was first");
     assert!(!queues.reschedule(1, true, 5, whole), "1 gives way");
