@@ -2,17 +2,13 @@
 /* poke: another process writes to a page that all workers read (process_vm_writev). It is a child of this one and shares the
  * page with it, so that its write gives this process another frame: the kernel flushes an address space that the CPU of the
  * writer does not run. A CPU that was not flushed reads the frame that the two shared. */
-#include "measured_loop.h"
+#include "numbered_page.h"
 #include "pause_loop.h"
 
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static volatile unsigned *page;
-/* The number in the page while it is even; odd while the other process writes. */
-static atomic_uint number;
 
 /* The child: writes the number to the page of its parent. */
 static void write_there(unsigned next)
@@ -21,7 +17,7 @@ static void write_there(unsigned next)
     _exit(process_vm_writev(getppid(), &here, 1, &there, 1, 0) == sizeof next ? 0 : 1);
 }
 
-static void poke(struct worker *worker)
+static void replace_page(struct worker *worker)
 {
     unsigned turn = 0;
     int status;
@@ -39,24 +35,6 @@ static void poke(struct worker *worker)
         pause_loop();
         expect(worker, *page != turn, 0);
     } while (go_on(worker));
-}
-
-static void read_page(struct worker *worker)
-{
-    do {
-        unsigned before = atomic_load(&number);
-        unsigned found = *page;
-        if (before % 2 == 0 && atomic_load(&number) == before)
-            expect(worker, found != before, 0);
-    } while (spin(worker));
-}
-
-static void work(struct worker *worker)
-{
-    if (worker->index == 0)
-        poke(worker);
-    else
-        read_page(worker);
 }
 
 int main(int argc, char **argv)

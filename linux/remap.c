@@ -3,16 +3,12 @@
  * its protection there and back. The page-table page is often freed with it, since the page is alone in its 2 MiB. After
  * each replacement worker 0 fills new frames, so that those that were freed are in use again: a CPU that was not flushed
  * reads a number that the page does not have. */
-#include "measured_loop.h"
+#include "numbered_page.h"
 #include "pause_loop.h"
 
 #include <sys/mman.h>
 
 #define FRAMES 16
-
-static volatile unsigned *page;
-/* The number in the page while it is even; odd while the page is being replaced. */
-static atomic_uint number;
 
 static void *at(void *wanted, unsigned long bytes)
 {
@@ -43,7 +39,7 @@ static void replace(unsigned turn)
     }
 }
 
-static void write_pages(struct worker *worker)
+static void replace_page(struct worker *worker)
 {
     unsigned turn = 0;
     do {
@@ -59,24 +55,6 @@ static void write_pages(struct worker *worker)
         expect(worker, *page != turn, 0);
         munmap((void *)frames, FRAMES * PAGE);
     } while (go_on(worker));
-}
-
-static void read_page(struct worker *worker)
-{
-    do {
-        unsigned before = atomic_load(&number);
-        unsigned found = *page;
-        if (before % 2 == 0 && atomic_load(&number) == before)
-            expect(worker, found != before, 0);
-    } while (spin(worker));
-}
-
-static void work(struct worker *worker)
-{
-    if (worker->index == 0)
-        write_pages(worker);
-    else
-        read_page(worker);
 }
 
 int main(int argc, char **argv)

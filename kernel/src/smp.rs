@@ -29,6 +29,9 @@ pub fn stop_until_started(cpu: &'static Cpu) {
     let parking = stacks::begin(cpu.parking.load(Ordering::Relaxed), stop);
     // SAFETY: the stack is this CPU's own, and unused since it started.
     unsafe { stacks::switch(cpu.stopped.as_ptr(), parking) };
+    // A CPU that asked before this one stopped sees it up again, and would wait for its answer.
+    #[cfg(target_arch = "riscv64")]
+    crate::engine().kernel().serve_refused();
     cpu.up.store(true, Ordering::Release);
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use shootdown_qemu::{BOCHS_CPU, BOCHS_NEEDS, Bochs, Ended, ISO_NEEDS, Image, Run, write_iso};
 
-use super::{cases, debian, kernel, workspace};
+use super::{cases, debian, kernel, torture, workspace};
 
 /// Longest run, on a busy host.
 const MOST: Duration = Duration::from_secs(90);
@@ -113,8 +113,8 @@ fn all(every_fault: bool) -> Vec<Case> {
             expected: Expected::Table,
         });
     }
-    for (seed, design) in kernel::TORTURED.iter().enumerate() {
-        let jitter = [3000, 700, 1500][seed % 3];
+    for (seed, design) in (0..).zip(kernel::TORTURED) {
+        let jitter = torture::jitter(seed);
         cases.push(Case {
             name: format!("torture, {design}, seed {seed}"),
             command_line: format!("workload=torture design={design} seed={seed} jitter={jitter} steps=1500"),

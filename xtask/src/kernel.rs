@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use shootdown_qemu::{Arch, Clock, Emulator, Ended, Image, Machine, Run};
 
-use super::{cases, iso, stream, workspace};
+use super::{cases, iso, stream, torture, workspace};
 
 /// Longest run, on a busy host.
 const MOST: Duration = Duration::from_secs(240);
+/// CPUs of a case, unless it says otherwise.
+const CPUS: usize = 4;
 /// Designs that are tortured, in turn.
 pub const TORTURED: [&str; 10] = [
     "ipi",
@@ -112,12 +114,7 @@ fn all(emulator: &Emulator) -> Vec<Case> {
     }
     for number in 0..TORTURES {
         let design = TORTURED[usize::from(number) % TORTURED.len()];
-        let (shift, jitter) = (number % 11, [3000, 700, 1500][usize::from(number) % 3]);
-        let command_line = format!("workload=torture design={design} seed={number} jitter={jitter} steps=1500");
-        cases.push(Case {
-            shift,
-            ..case(format!("torture, {design}, shift {shift}, seed {number}"), command_line)
-        });
+        cases.push(torture::case(Arch::X86_64, emulator, design, number, CPUS, 1500));
     }
     cases.push(Case {
         cpus: 16,
@@ -172,7 +169,7 @@ impl Case {
         Case {
             name,
             emulator: emulator.clone(),
-            cpus: 4,
+            cpus: CPUS,
             shift: 0,
             at_once: false,
             command_line,

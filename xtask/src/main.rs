@@ -31,6 +31,7 @@ mod steps;
 mod stream;
 mod suite;
 mod times;
+mod torture;
 mod tsan;
 mod verdict;
 mod workloads;

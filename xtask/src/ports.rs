@@ -11,8 +11,8 @@ use shootdown_qemu::{Arch, Emulator, Image};
 
 use super::kernel::{Case, Expected};
 use super::needs::Need;
-use super::presets::takes_parallel_harts;
-use super::{cases, kernel, presets, stream, workspace};
+use super::torture::takes_parallel_harts;
+use super::{cases, kernel, presets, stream, torture, workspace};
 
 /// Designs for torture, in this order: those for these instruction sets first.
 const TORTURED: [&str; 12] = [
@@ -96,7 +96,7 @@ pub fn main(name: &str, part: Part, end: Instant) -> Result<(), String> {
     }
     let mut all = bugs(arch, &emulator, part);
     if part != Part::Bugs {
-        let mut others = torture(arch, &emulator, part == Part::All);
+        let mut others = tortures(arch, &emulator, part == Part::All);
         others.append(&mut all);
         all = others;
     }
@@ -174,31 +174,12 @@ fn print_table(arch: Arch, results: &BTreeMap<String, String>) {
     }
 }
 
-fn torture(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
+fn tortures(arch: Arch, emulator: &Emulator, whole: bool) -> Vec<Case> {
     let case = |name, command_line| Case::new(name, emulator, command_line);
     let mut cases = boots(arch, emulator, &case);
     let steps = STEPS[usize::from(whole)];
-    let mut add = |design: &str, seed: u8, cpus: usize| {
-        if takes_parallel_harts(arch, design) {
-            // Jitter in nanoseconds of the host.
-            let command_line = format!("workload=torture design={design} seed={seed} jitter=20000 steps={steps}");
-            return cases.push(Case {
-                at_once: true,
-                cpus: 2,
-                ..case(format!("torture, {design}, 2 harts at once, seed {seed}"), command_line)
-            });
-        }
-        let (shift, jitter) = (seed % 11, [3000, 700, 1500][usize::from(seed) % 3]);
-        let command_line = format!("workload=torture design={design} seed={seed} jitter={jitter} steps={steps}");
-        cases.push(Case {
-            shift,
-            cpus,
-            ..case(
-                format!("torture, {design}, shift {shift}, seed {seed}, {cpus} CPUs"),
-                command_line,
-            )
-        });
-    };
+    let mut add =
+        |design: &str, seed: u8, cpus: usize| cases.push(torture::case(arch, emulator, design, seed, cpus, steps));
     for (seed, design) in (0..).zip(TORTURED) {
         add(design, seed, 4);
     }
@@ -230,7 +211,7 @@ fn bugs(arch: Arch, emulator: &Emulator, part: Part) -> Vec<Case> {
     }
     for known in shootdown_known_bugs::ALL {
         if let Ok(design) = shows(arch, known) {
-            // Remote fences with instructions counted are slow: see `presets::FENCED`.
+            // Remote fences with instructions counted are slow: see `torture::FENCED`.
             if takes_parallel_harts(arch, design) && part == Part::Short {
                 continue;
             }
@@ -261,7 +242,7 @@ fn boots(arch: Arch, emulator: &Emulator, case: &dyn Fn(String, String) -> Case)
         ..case(format!("bad input, {word}"), word.into())
     }));
     cases.push(Case {
-        // See `presets::FENCED`.
+        // See `torture::FENCED`.
         at_once: arch == Arch::Riscv64,
         expected: Expected::Says(match arch {
             // Entries outlive a root load under the same ASID that does not flush them: a reuse would show.

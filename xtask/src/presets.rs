@@ -8,33 +8,16 @@ use serde::Deserialize;
 use shootdown::Design;
 use shootdown_qemu::{Arch, Emulator};
 
-use super::cases;
 use super::kernel::Case;
+use super::{cases, torture};
 
-/// Seeds of each preset; clocks (log2 of the nanoseconds of an instruction) and numbers of CPUs in turn.
+/// Seeds of each preset, and numbers of CPUs in turn.
 const SEEDS: u8 = 22;
-const CLOCKS: u8 = 11;
 const CPUS: [usize; 3] = [2, 3, 4];
 /// Steps of each CPU.
 const STEPS: u32 = 200;
 /// The design without invalidation: the control, which `ports.rs` expects to be caught.
 const CONTROL: &str = "none";
-
-/// Those whose broadcasts the firmware of RISC-V carries out. The firmware waits for each hart without ending
-/// QEMU's turn, which then lasts up to 100 ms of QEMU's time. So these run on two parallel harts, and the others with
-/// instructions counted.
-const FENCED: [&str; 5] = [
-    "arm-local-first",
-    "arm-broadcast",
-    "adaptive",
-    "broadcast",
-    "broadcast+ipi",
-];
-
-/// Whether harts run in parallel under this design: see [`FENCED`].
-pub fn takes_parallel_harts(arch: Arch, design: &str) -> bool {
-    arch == Arch::Riscv64 && FENCED.contains(&design)
-}
 
 /// What the last line of a run says, and sums of that.
 #[derive(Default, Deserialize)]
@@ -60,20 +43,23 @@ pub fn run(arch: Arch, emulator: &Emulator, image: &Path) -> Result<Vec<String>,
     // Another preset each time, so that an early end has tried all.
     let each = (0..SEEDS).flat_map(|seed| names().map(move |name| (name, seed)));
     let (keys, all): (Vec<&str>, Vec<Case>) = each
-        .map(|(name, seed)| (name, case(arch, emulator, name, seed)))
+        .map(|(name, seed)| {
+            let cpus = CPUS[usize::from(seed) % CPUS.len()];
+            (name, torture::case(arch, emulator, name, seed, cpus, STEPS))
+        })
         .unzip();
     let sums: Mutex<BTreeMap<&str, Counts>> = Mutex::default();
     let failures = cases::run(&all, |number, case| {
         let line = case.last_line(image)?;
         let counts: Counts = serde_json::from_str(&line).map_err(|error| format!("{error} in {line}"))?;
-        let said = format!("{} accesses checked", counts.accesses_checked);
+        let summary = format!("{} accesses checked", counts.accesses_checked);
         let mut sums = sums.lock().expect("no panics");
         let sum = sums.entry(keys[number]).or_default();
         sum.runs += 1;
         sum.accesses_checked += counts.accesses_checked;
         sum.faults_tolerated += counts.faults_tolerated;
         sum.stale += counts.stale;
-        Ok(said)
+        Ok(summary)
     })?;
     let sums = sums.into_inner().map_err(|_| "a thread panicked")?;
     println!(
@@ -91,41 +77,12 @@ pub fn run(arch: Arch, emulator: &Emulator, image: &Path) -> Result<Vec<String>,
     Ok(failures)
 }
 
-fn case(arch: Arch, emulator: &Emulator, design: &str, seed: u8) -> Case {
-    let at_once = takes_parallel_harts(arch, design);
-    // Of the host's nanoseconds, or of instructions.
-    let jitter = match at_once {
-        true => 20_000,
-        false => [3000, 700, 1500][usize::from(seed) % 3],
-    };
-    let cpus = if at_once {
-        2
-    } else {
-        CPUS[usize::from(seed) % CPUS.len()]
-    };
-    let shift = seed % CLOCKS;
-    let place = match at_once {
-        true => format!("{cpus} harts at once"),
-        false => format!("shift {shift}, {cpus} CPUs"),
-    };
-    Case {
-        at_once,
-        cpus,
-        shift,
-        ..Case::new(
-            format!("{design}, seed {seed}, {place}"),
-            emulator,
-            format!("workload=torture design={design} seed={seed} jitter={jitter} steps={STEPS}"),
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_prints_is_read_and_a_line_without_counts_is_an_error() {
+    fn counts_are_read_from_the_last_line_and_required() {
         let line = r#"{"workload":"torture","stale":0,"accesses_checked":12,"faults_tolerated":3,"done":{}}"#;
         let counts: Counts = serde_json::from_str(line).expect("a line of the kernel");
         assert_eq!(
@@ -133,11 +90,5 @@ mod tests {
             (12, 3, 0)
         );
         assert!(serde_json::from_str::<Counts>(r#"{"workload":"torture"}"#).is_err());
-    }
-
-    #[test]
-    fn seeds_clocks_and_numbers_of_cpus_are_varied_for_every_preset() {
-        assert!(SEEDS >= 20 && CLOCKS > 1 && CPUS.len() > 1);
-        assert!(Design::PRESETS.iter().any(|(name, ..)| *name == CONTROL));
     }
 }

@@ -233,15 +233,18 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
     }
 
-    /// The report of `target`, which has not answered `waiter`; `space` and `generation` as in [`Stuck`].
-    pub(crate) fn stuck(&self, waiter: CpuId, target: CpuId, (space, generation): (u64, u64)) -> Stuck {
-        Stuck {
+    /// Reports that `target` has not answered `waiter`; `space` and `generation` as in [`Stuck`]. Not inlined: the
+    /// report would take stack in every wait.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn report_stuck(&self, waiter: CpuId, target: CpuId, (space, generation): (u64, u64)) {
+        self.kernel.stuck(Stuck {
             waiter,
             target,
             space,
             generation,
             masked: self.cpus[target].own.mask_seen.get(),
-        }
+        });
     }
 
     /// Forbids migration until the guard is dropped.

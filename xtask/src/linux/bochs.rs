@@ -22,7 +22,7 @@ const OF_BOCHS: &str = "cpu/topology_common.c";
 /// Operations of a program. Bochs interprets.
 const OPS: u64 = 200;
 
-/// The words of the command line, and what the engine then says of the processor.
+/// Words of the command line, and the tags that the engine then finds.
 const TRIED: [(&str, &str); 1] = [("pti=off", "4096 PCIDs")];
 
 /// Runs the tests of the kernels with these designs.
@@ -39,9 +39,9 @@ pub fn run(designs: &[String], config: Option<&str>, end: Instant) -> Result<(),
         for cpus in CPUS {
             for (words, tags) in TRIED {
                 let what = format!("{design}, {}, {words}", number_of_cpus(cpus));
-                let said =
+                let summary =
                     attempt(&bochs, &guest, &programs, cpus, words, tags).map_err(|why| format!("{what}: {why}"))?;
-                println!("{what}: {said}");
+                println!("{what}: {summary}");
             }
         }
     }

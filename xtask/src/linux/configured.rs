@@ -27,12 +27,12 @@ pub fn run(designs: &[String], config: &str, end: Instant) -> Result<(), String>
         let kernel = guest(design, &config, end)?;
         for cpus in CPUS {
             let plan = test::plan(cpus, &[cpus], SHARE, &TOO_LONG);
-            let (report, said) = attempt(&kernel, &programs, &plan, cpus, &config, end)?;
-            let of_linux = match said.is_empty() {
+            let (report, printed) = attempt(&kernel, &programs, &plan, cpus, &config, end)?;
+            let of_linux = match printed.is_empty() {
                 true => BTreeSet::new(),
                 false => attempt(&guest(STOCK, &config, end)?, &programs, &plan, cpus, &config, end)?.1,
             };
-            let new: Vec<&str> = said.difference(&of_linux).map(String::as_str).collect();
+            let new: Vec<&str> = printed.difference(&of_linux).map(String::as_str).collect();
             let what = format!("{design}, {}, {}", config.file_name(), number_of_cpus(cpus));
             if !new.is_empty() {
                 return Err(format!(
@@ -44,7 +44,7 @@ pub fn run(designs: &[String], config: &str, end: Instant) -> Result<(), String>
                 "{what}, {}: {}, no stale read; {}",
                 report.kernel,
                 test::extent(&report, &plan),
-                match said.len() {
+                match printed.len() {
                     0 => "no report".into(),
                     count => format!("{count} reports, which Linux prints too"),
                 }
@@ -66,13 +66,12 @@ fn attempt(
     let words = format!("{} {}", reports::WORDS, config.words);
     let outcome = boot(kernel, programs, plan, cpus, Mode::Turns(None), words.trim_end(), end);
     let console = workspace::root().join("target/linux-baseline/console.log");
-    let console = std::fs::read(&console).map_err(|error| format!("{}: {error}", console.display()))?;
-    let said = reports::of(&String::from_utf8_lossy(&console));
+    let printed = reports::of_file(&console)?;
     match outcome {
-        Ok(report) => Ok((report, said)),
+        Ok(report) => Ok((report, printed)),
         Err(why) => {
-            let said: String = said.iter().map(|title| format!("\n{title}")).collect();
-            Err(format!("{why}{said}"))
+            let printed: String = printed.iter().map(|title| format!("\n{title}")).collect();
+            Err(format!("{why}{printed}"))
         }
     }
 }

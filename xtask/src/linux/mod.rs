@@ -8,7 +8,6 @@ mod build;
 mod compare;
 mod configs;
 mod configured;
-mod kernel_log;
 mod packages;
 mod reports;
 mod selftests;
@@ -122,7 +121,7 @@ const DESIGNS: [&str; 3] = ["ipi", "preemptible", "adaptive"];
 /// The designs of the engine, each compiled in.
 #[derive(Debug, clap::Args)]
 struct Designs {
-    /// Designs of the engine: ipi, adaptive; both by default, with --config adaptive
+    /// Designs of the engine; ipi and adaptive by default, with --config adaptive
     #[arg(long, value_delimiter = ',', value_parser = DESIGNS)]
     designs: Vec<String>,
 }

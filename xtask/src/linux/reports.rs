@@ -1,12 +1,15 @@
 //! Reports of a kernel about itself, on its console: warnings, bugs, and those of lockdep and KCSAN.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::sources::at;
 
 /// Words of the kernel's command line with which its console has every report.
 pub const WORDS: &str = "loglevel=7";
 
 /// What the title of a report contains.
-const TITLES: [&str; 9] = [
+const TITLES: [&str; 12] = [
     "WARNING: ",
     "BUG: ",
     "INFO: task",
@@ -14,9 +17,21 @@ const TITLES: [&str; 9] = [
     "rcu: INFO: ",
     "Oops",
     "Kernel panic",
+    "detected stall",
+    "lockup",
+    "Bad page",
     "general protection fault",
     "does not answer (space",
 ];
+
+/// The same of the file with a guest's console.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn of_file(console: &Path) -> Result<BTreeSet<String>, String> {
+    let bytes = std::fs::read(console).map_err(|error| at(console, error))?;
+    Ok(of(&String::from_utf8_lossy(&bytes)))
+}
 
 /// The titles of the reports on a console, each once; without what differs from run to run.
 pub fn of(console: &str) -> BTreeSet<String> {
@@ -51,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_the_same_on_another_cpu_and_at_another_time() {
+    fn report_title_omits_time_cpu_and_process() {
         let console = "[    0.1] Linux version 6.12\n\
             [    1.5] WARNING: CPU: 0 PID: 1 at arch/x86/mm/tlb.c:9 switch_mm+0x12/0x40\n\
             [    2.5] WARNING: CPU: 3 PID: 12 at arch/x86/mm/tlb.c:9 switch_mm+0x12/0x40\n\
@@ -67,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_console_has_none() {
+    fn console_without_reports_has_no_titles() {
         assert!(of("[    0.0] shootdown: design adaptive, 2 CPUs, 1 PCIDs\n").is_empty());
     }
 }

@@ -1,8 +1,9 @@
 //! `cargo xtask linux stress`: Debian's stress-ng, which verifies what it does, while CPUs go offline and come back.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::{Mode, STOCK, busybox, guest, guest_files, kernel_log, packages, programs};
+use super::{Mode, STOCK, busybox, guest, guest_files, packages, programs, reports};
 use crate::linux_baseline::boot::Boot;
 use crate::linux_baseline::initramfs::GuestFile;
 use crate::linux_baseline::report::{Ended, Report};
@@ -50,7 +51,7 @@ struct Stressed {
 /// Runs the stressors with each of these designs, and on stock Linux if wanted, for so many minutes each.
 ///
 /// # Errors
-/// When a stressor fails, the kernel complains, or something cannot be built or booted.
+/// When a stressor fails, the kernel reports a mistake, or something cannot be built or booted.
 pub fn run(designs: &[String], minutes: u32, stock: bool, end: Instant) -> Result<(), String> {
     let programs = programs(end)?;
     let mut files = guest_files(end)?;
@@ -77,18 +78,18 @@ pub fn run(designs: &[String], minutes: u32, stock: bool, end: Instant) -> Resul
             cpus: super::LARGE_CPUS,
             mode: Mode::OneThread,
             may_fail: true,
-            words: "ignore_loglevel",
+            words: reports::WORDS,
             files: &files,
             machine: &super::LARGE,
         };
         let limit = Duration::from_secs(u64::from(minutes) * 60) + BOOTS;
         let report = super::run_boot(&boot, limit, end)?;
         let all = stressed(&report);
-        let complaints = kernel_log::complaints(&report.console)?;
+        let reports = reports::of_file(&report.console)?;
         let cpus = super::number_of_cpus(super::LARGE_CPUS);
         println!("{}", table(&format!("{name}, {cpus}, {seconds} s each"), &all));
-        println!("{}", summary(name, &all, &complaints));
-        if all.iter().any(Stressed::has_failed) || !complaints.is_empty() {
+        println!("{}", summary(name, &all, &reports));
+        if all.iter().any(Stressed::has_failed) || !reports.is_empty() {
             failed.push(name.to_string());
         }
     }
@@ -96,7 +97,7 @@ pub fn run(designs: &[String], minutes: u32, stock: bool, end: Instant) -> Resul
         return Ok(());
     }
     Err(format!(
-        "stressors failed, or the kernel complained: {}",
+        "stressors failed, or the kernel reported a mistake: {}",
         failed.join(", ")
     ))
 }
@@ -111,9 +112,9 @@ fn stressed(report: &Report) -> Vec<Stressed> {
 impl Stressed {
     /// By the output of stress-ng and `linux/stress.sh`.
     fn of(stressor: &'static str, ended: &Ended) -> Stressed {
-        let said = |line: &str| line.split_once("] ").map(|(_, text)| text.to_string());
+        let message = |line: &str| line.split_once("] ").map(|(_, text)| text.to_string());
         let ops = |line: &str| {
-            let text = said(line)?;
+            let text = message(line)?;
             let mut words = text.split_ascii_whitespace();
             (words.next()? == stressor).then_some(words.next()?.parse().ok()?)
         };
@@ -128,7 +129,7 @@ impl Stressed {
         Stressed {
             stressor,
             bogo_ops: ended.output.lines().find_map(ops),
-            failures: failures.filter_map(said).collect(),
+            failures: failures.filter_map(message).collect(),
             status: ended.status,
             turns: ended.output.lines().find_map(turns).unwrap_or(0),
         }
@@ -169,18 +170,18 @@ fn table(kernel: &str, all: &[Stressed]) -> String {
     text
 }
 
-fn summary(name: &str, all: &[Stressed], complaints: &[String]) -> String {
+fn summary(name: &str, all: &[Stressed], reports: &BTreeSet<String>) -> String {
     let count = |is: fn(&Stressed) -> bool| all.iter().filter(|stressed| is(stressed)).count();
     let mut text = format!(
-        "{name}: {} stressors, {} failed, {} skipped; CPUs went and came back {} times; complaints of the kernel: {}",
+        "{name}: {} stressors, {} failed, {} skipped; CPUs went and came back {} times; reports of the kernel: {}",
         all.len(),
         count(Stressed::has_failed),
         count(Stressed::is_skipped),
         all.iter().map(|stressed| stressed.turns).sum::<u64>(),
-        complaints.len()
+        reports.len()
     );
-    for complaint in complaints {
-        text += &format!("\n  {complaint}");
+    for report in reports {
+        text += &format!("\n  {report}");
     }
     text
 }
@@ -194,18 +195,18 @@ mod tests {
         stress-ng: info:  [9] mremap             1234      5.00      0.11\n\
         CPUs went and came back 7 times";
 
-    fn stressed(status: i32, said: &str) -> Stressed {
+    fn stressed(status: i32, output: &str) -> Stressed {
         Stressed::of(
             "mremap",
             &Ended {
                 status,
-                output: said.into(),
+                output: output.into(),
             },
         )
     }
 
     #[test]
-    fn operations_and_turns_are_read_and_nothing_failed() {
+    fn output_of_a_passing_stressor_is_parsed() {
         let found = stressed(0, PASSED);
         assert_eq!(
             (found.bogo_ops, found.turns, found.has_failed()),
@@ -214,17 +215,21 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_counts_whatever_the_status_and_a_stressor_that_cannot_run_is_skipped() {
+    fn failure_lines_and_status_fail_a_stressor_and_unsupported_ones_are_skipped() {
         let fails = format!("stress-ng: fail:  [10] mremap: data is wrong\n{PASSED}");
         let found = stressed(0, &fails);
         assert!(found.has_failed() && table("ipi", &[found]).contains("mremap: data is wrong"));
         assert!(stressed(2, PASSED).has_failed());
         let skipped = stressed(4, "");
         assert!(skipped.is_skipped() && !skipped.has_failed());
-        let line = summary("ipi", &[skipped, stressed(2, PASSED)], &["BUG: x".into()]);
+        let line = summary(
+            "ipi",
+            &[skipped, stressed(2, PASSED)],
+            &BTreeSet::from(["BUG: x".into()]),
+        );
         assert_eq!(
             line,
-            "ipi: 2 stressors, 1 failed, 1 skipped; CPUs went and came back 7 times; complaints of the kernel: 1\n  \
+            "ipi: 2 stressors, 1 failed, 1 skipped; CPUs went and came back 7 times; reports of the kernel: 1\n  \
              BUG: x"
         );
     }

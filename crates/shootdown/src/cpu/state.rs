@@ -224,7 +224,7 @@ impl<K: Kernel<W>, const W: usize> Index<CpuId> for Cpus<'_, K, W> {
         };
         match found {
             Some(state) => state,
-            None => no_such_cpu(),
+            None => panic_no_such_cpu(),
         }
     }
 }
@@ -232,7 +232,7 @@ impl<K: Kernel<W>, const W: usize> Index<CpuId> for Cpus<'_, K, W> {
 /// Not a check of the index by the compiler: each would be larger, and bring the formatting of numbers with it.
 #[cold]
 #[inline(never)]
-fn no_such_cpu() -> ! {
+fn panic_no_such_cpu() -> ! {
     panic!("no such CPU: numbers are below the number of CPUs in the storage")
 }
 

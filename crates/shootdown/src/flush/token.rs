@@ -6,7 +6,6 @@ use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{AHEAD, Facade, Word};
 use crate::hooks::{CpuId, Kernel, Way};
-use crate::stuck::Stuck;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
@@ -172,7 +171,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if serves && self.serve_own() && done() {
                 return true;
             }
-            self.watch(&mut watchdog, || self.stuck(waiter, target().unwrap_or(waiter), about));
+            self.watch(&mut watchdog, || {
+                self.report_stuck(waiter, target().unwrap_or(waiter), about)
+            });
             false
         });
     }
@@ -186,12 +187,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// One poll of a wait that is not over. Reports it, once, if it has taken too long (C7).
     #[inline]
-    pub(crate) fn watch(&self, watchdog: &mut Watchdog, report: impl FnOnce() -> Stuck) {
+    pub(crate) fn watch(&self, watchdog: &mut Watchdog, report: impl FnOnce()) {
         let bound = self.policy().stuck_ns;
         watchdog.looks = watchdog.looks.wrapping_add(1);
         // Not at the first polls: most waits are over by then, and need no clock.
         if bound != 0 && watchdog.looks % 256 == 2 && self.is_over(&mut watchdog.deadline, bound) {
-            self.kernel.stuck(report());
+            report();
         }
     }
 

@@ -252,7 +252,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 && self.policy().stuck_ns != 0
                 && let Some(target) = keeper
             {
-                self.kernel.stuck(self.stuck(me, target, (space.id, generation)));
+                self.report_stuck(me, target, (space.id, generation));
             }
             let mut token = self.token(space.id, generation);
             self.interrupt(&mut token, targets, EncodedRequest::CATCH_UP, pin, &|_| {});

@@ -16,7 +16,7 @@ static AWAY: AtomicU64 = AtomicU64::new(0);
 /// Fences every hart that is not left out, this one included.
 ///
 /// # Errors
-/// The firmware refuses: nothing has been fenced.
+/// The firmware refuses. Some harts may have fenced.
 pub fn broadcast(processor: &Processor, what: Broadcast) -> Result<(), Refused> {
     let fencing = &cpu().local.fencing;
     let begun = fencing.load(Ordering::Relaxed) + 1;
