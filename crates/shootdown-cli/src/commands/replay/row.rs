@@ -105,7 +105,7 @@ pub struct Row {
     /// space (`adaptive`) only those in lazy TLB mode are known.
     pub bystanders_interrupted: u64,
     /// How much longer than recorded the program takes, as a share.
-    pub longer: f64,
+    pub slowdown: f64,
     /// Accesses through a translation that should have been gone.
     pub stale: u64,
     /// Accesses that the oracle has checked.
@@ -149,7 +149,7 @@ impl Row {
             disturbance: tail(DISTURBANCE),
             bystander_disturbance: tail(BYSTANDERS),
             bystanders_interrupted: answers.elsewhere + answers.unloaded,
-            longer: result.put_off_ns as f64 * 1e-9 / recorded.seconds().max(1e-9),
+            slowdown: result.put_off_ns as f64 * 1e-9 / recorded.seconds().max(1e-9),
             stale: result.stale,
             accesses_checked: result.accesses_checked,
             lost_events,

@@ -91,7 +91,7 @@ pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> Grid {
             at_least(number::time(row.requester_time_ns), lost),
             at_least(number::time(row.victim_time_ns), lost),
             number::percent(row.lost_share),
-            number::percent(row.longer),
+            number::percent(row.slowdown),
         ]
     });
     let columns = vec![

@@ -28,7 +28,7 @@ struct Document<'a> {
 #[derive(Serialize, JsonSchema)]
 struct Run<'a> {
     /// Requested table frees per second.
-    frees_asked_per_s: u64,
+    frees_requested_per_s: u64,
     /// Name of the design.
     design: &'static str,
     /// Pages pinned by lockless walks per second.
@@ -53,12 +53,12 @@ struct BreakEven {
     /// Their names.
     designs: [&'static str; 2],
     /// Rates from which one of them is ahead. None where they are within 0.1 % of each other.
-    turns: Vec<Turn>,
+    leads: Vec<Lead>,
 }
 
 /// The rate from which one design is ahead.
 #[derive(Serialize, JsonSchema)]
-struct Turn {
+struct Lead {
     /// The design that is ahead.
     ahead: &'static str,
     /// The first rate at which it is.
@@ -75,10 +75,10 @@ pub fn schema() -> Schema {
 pub(super) fn render(findings: &Findings) -> String {
     let break_evens = pairs().map(|(one, two)| BreakEven {
         designs: [DESIGNS[one], DESIGNS[two]],
-        turns: findings
-            .turns(one, two)
+        leads: findings
+            .leads(one, two)
             .into_iter()
-            .map(|(from, after, design)| Turn {
+            .map(|(from, after, design)| Lead {
                 ahead: DESIGNS[design],
                 from_frees_per_s: from,
                 after_frees_per_s: after,
@@ -99,7 +99,7 @@ fn runs(row: &Row) -> impl Iterator<Item = Run<'_>> {
     row.results().map(|(design, outcome)| {
         let result = outcome.as_ref().ok();
         Run {
-            frees_asked_per_s: row.frees,
+            frees_requested_per_s: row.frees,
             design,
             pins_per_s: result.map(|result| result.ops_per_s),
             share_of_best: result.map(|result| result.ops_per_s / row.best()),

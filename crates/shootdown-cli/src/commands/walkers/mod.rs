@@ -293,7 +293,7 @@ impl Findings {
     }
 
     /// Which of two designs is ahead in pins from which rate on, as [`changes`] returns it.
-    fn turns(&self, one: usize, two: usize) -> Vec<(u64, u64, usize)> {
+    fn leads(&self, one: usize, two: usize) -> Vec<(u64, u64, usize)> {
         let ahead = |row: &Row| -> Option<usize> {
             let (a, b) = (row.pins(one), row.pins(two));
             match a / b {
@@ -309,7 +309,7 @@ impl Findings {
     fn break_evens(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         for (one, two) in pairs() {
-            let changes = self.turns(one, two);
+            let changes = self.leads(one, two);
             let (a, b) = (DESIGNS[one], DESIGNS[two]);
             sentences.push(match changes.as_slice() {
                 [] => format!("{a} and {b}: no difference above {}", number::percent(NOISE)),
@@ -321,7 +321,7 @@ impl Findings {
                 ),
                 [(_, _, first), rest @ ..] => {
                     let other = if *first == one { b } else { a };
-                    let turns: Vec<String> = rest
+                    let leads: Vec<String> = rest
                         .iter()
                         .map(|(to, from, design)| {
                             let (from, to) = (number::count(*from), number::count(*to));
@@ -331,7 +331,7 @@ impl Findings {
                     format!(
                         "{} is ahead of {other} at first; overtaken by {} frees per second",
                         DESIGNS[*first],
-                        turns.join(", by ")
+                        leads.join(", by ")
                     )
                 }
             });

@@ -64,7 +64,7 @@ fn json_has_a_run_per_design_and_rate_and_each_break_even() {
     );
     assert!(failed["pins_per_s"].is_null() && failed["share_of_best"].is_null());
     let last = &runs[4 * DESIGNS.len()];
-    assert_eq!(last["frees_asked_per_s"], 100_000);
+    assert_eq!(last["frees_requested_per_s"], 100_000);
     assert_eq!(
         (&last["pins_per_s"], &last["share_of_best"]),
         (&9e5.into(), &0.9.into())
@@ -75,13 +75,13 @@ fn json_has_a_run_per_design_and_rate_and_each_break_even() {
         pair["designs"],
         serde_json::json!(["walk-interrupt-all", "walk-precise"])
     );
-    let turn = |ahead: &str, from: u64, after: u64| {
+    let lead = |ahead: &str, from: u64, after: u64| {
         let mut fields = serde_json::json!({"ahead": ahead, "from_frees_per_s": from});
         fields["after_frees_per_s"] = after.into();
         fields
     };
-    let expected = [turn("walk-interrupt-all", 0, 0), turn("walk-precise", 10_000, 1000)];
-    assert_eq!(pair["turns"], serde_json::Value::from(expected.to_vec()));
+    let expected = [lead("walk-interrupt-all", 0, 0), lead("walk-precise", 10_000, 1000)];
+    assert_eq!(pair["leads"], serde_json::Value::from(expected.to_vec()));
     crate::print::json::assert_explained(&text);
 }
 
