@@ -10,6 +10,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use elf::abi::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHN_UNDEF, STB_LOCAL};
 use elf::endian::AnyEndian;
 
+use super::stack::{self, Isa};
 use super::{child, workspace};
 
 /// Instruction sets, each with the prefix of its cross compiler and the Rust target that the fragment names.
@@ -30,6 +31,16 @@ pub const PACKAGES: [(&str, &str); 4] = [
 /// The builds: the design (or all), the optimisation level, and the limit of the code in bytes.
 const BUILDS: [(&str, &str, u64); 3] = [("ipi", "s", 30 << 10), ("ipi", "3", 44 << 10), ("", "3", 96 << 10)];
 
+/// Calls of C whose stack is measured, and the limits in bytes: of the library for one design, and of that for all.
+const STACK: [(&str, u64, u64); 6] = [
+    ("flush", 2560, 3328),
+    ("flush_kernel", 2048, 2688),
+    ("switch_to", 832, 1344),
+    ("on_ipi", 704, 1216),
+    ("poll", 704, 1216),
+    ("engine_init", 896, 960),
+];
+
 /// The one undefined name: the kernel supplies it.
 const SUPPLIED: &str = "shootdown_panic";
 
@@ -45,10 +56,18 @@ pub fn run(end: Instant) -> Result<(), String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["design", "optimised for", "instruction set", ".text, KiB", "limit, KiB"]);
+    let mut stacks = Table::new();
+    stacks.load_style(presets::NOTHING);
+    stacks.set_header(["design", "arch"].into_iter().chain(STACK.map(|(call, ..)| call)));
     let mut wrong = Vec::new();
     for (design, opt, limit) in BUILDS {
         for (arch, ..) in ARCHES {
-            let settings = [format!("SHOOTDOWN_DESIGN={design}"), format!("SHOOTDOWN_OPT={opt}")];
+            let assembly = folder().join(format!("{arch}-{design}-{opt}.s"));
+            let settings = [
+                format!("SHOOTDOWN_DESIGN={design}"),
+                format!("SHOOTDOWN_OPT={opt}"),
+                format!("SHOOTDOWN_ASSEMBLY={}", assembly.display()),
+            ];
             let object = Object::read(&build(arch, &settings, end)?)?;
             let what = format!(
                 "{arch}, {}, {opt}",
@@ -66,12 +85,22 @@ pub fn run(end: Instant) -> Result<(), String> {
             let name = if design.is_empty() { "all" } else { design };
             let aim = if opt == "s" { "size" } else { "speed" };
             table.add_row([name.into(), aim.into(), arch.into(), kib(object.code), kib(limit)]);
+            if opt == "3" {
+                let bytes = stack(arch, &assembly)?;
+                wrong.extend(above_limits(&what, design, bytes));
+                let cells = bytes.map(|bytes| bytes.to_string());
+                stacks.add_row([name.to_string(), arch.to_string()].into_iter().chain(cells));
+            }
         }
     }
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     println!("The library for kernels in C as one object, with all its calls\n{table}");
+    for column in stacks.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("\nBytes of stack that a call of it takes at most, its hooks not counted\n{stacks}");
     let linux = ["SHOOTDOWN_DESIGN=ipi".to_string(), "SHOOTDOWN_NO_GOT=1".to_string()];
     if Object::read(&build("x86_64", &linux, end)?)?.uses_got {
         wrong.push("x86_64, SHOOTDOWN_NO_GOT: it needs a global offset table".into());
@@ -90,6 +119,28 @@ pub fn prefix(arch: &str) -> &'static str {
     arches
         .find(|(known, ..)| *known == arch)
         .map_or("", |(_, prefix, _)| prefix)
+}
+
+/// What each call of [`STACK`] takes.
+fn stack(arch: &str, assembly: &Path) -> Result<[u64; STACK.len()], String> {
+    let text = std::fs::read_to_string(assembly).map_err(|error| format!("{}: {error}", assembly.display()))?;
+    let isa = match arch {
+        "x86_64" => Isa::X86,
+        "aarch64" => Isa::Arm,
+        _ => Isa::RiscV,
+    };
+    let names = STACK.map(|(call, ..)| format!("shootdown_{call}"));
+    stack::deepest(isa, &text, &names).map_err(|why| format!("{}: {why}", assembly.display()))
+}
+
+/// The calls that take more than they may.
+fn above_limits(what: &str, design: &str, bytes: [u64; STACK.len()]) -> Vec<String> {
+    let calls = STACK.into_iter().zip(bytes);
+    let above = calls.filter_map(|((call, one, all), bytes)| {
+        let limit = if design.is_empty() { all } else { one };
+        (bytes > limit).then(|| format!("{what}: shootdown_{call} takes {bytes} bytes of stack, limit {limit}"))
+    });
+    above.collect()
 }
 
 /// The `make` command with these settings.
@@ -316,6 +367,20 @@ mod tests {
         for object in bad {
             assert_eq!(object.problems(&calls).len(), 1);
         }
+    }
+
+    #[test]
+    fn stack_above_the_limit_of_its_build_is_reported() {
+        let limits = STACK.map(|(_, one, _)| one);
+        assert_eq!(above_limits("x86_64", "ipi", limits), Vec::<String>::new());
+        assert_eq!(
+            above_limits("x86_64", "ipi", limits.map(|limit| limit + 1)).len(),
+            STACK.len()
+        );
+        assert_eq!(
+            above_limits("x86_64", "", limits.map(|limit| limit + 1)),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

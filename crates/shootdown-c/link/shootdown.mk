@@ -33,6 +33,9 @@ SHOOTDOWN_DEBUG ?=
 # that: `rustup component add rust-src`; and options of the compiler are used that are not stable.
 SHOOTDOWN_NO_GOT ?=
 
+# Non-empty: the library's assembly is written to this file too.
+SHOOTDOWN_ASSEMBLY ?=
+
 # The Rust target of each architecture. That of RISC-V has the ABI lp64; a kernel that is compiled for lp64d, the default of
 # many compilers, sets riscv64gc-unknown-none-elf. A kernel that saves floating-point registers in its handlers may choose
 # aarch64-unknown-none.
@@ -70,7 +73,8 @@ shootdown-archive:
 	$(if $(SHOOTDOWN_NO_GOT),RUSTC_BOOTSTRAP=1) \
 	$(CARGO) rustc --quiet --manifest-path $(SHOOTDOWN_CRATE)/Cargo.toml --release --no-default-features \
 	    --features '$(SHOOTDOWN_FEATURES)' --target $(SHOOTDOWN_TARGET) --target-dir $(abspath $(SHOOTDOWN_OUT)) \
-	    --crate-type staticlib $(shootdown_core) $(foreach setting,$(shootdown_profile),--config 'profile.release.$(setting)')
+	    --crate-type staticlib $(shootdown_core) $(foreach setting,$(shootdown_profile),--config 'profile.release.$(setting)') \
+	    $(if $(SHOOTDOWN_ASSEMBLY),-- --emit asm=$(SHOOTDOWN_ASSEMBLY))
 
 $(shootdown_archive): shootdown-archive ;
 

@@ -5,6 +5,7 @@ use shootdown::{Broadcast, BroadcastLimits, Local, Machine, Root, Tag};
 use shootdown_cpu::Processor;
 
 /// The processor. The kernel's hooks of these names are not used.
+#[derive(Clone, Copy)]
 pub struct Instructions(Processor);
 
 impl Instructions {

@@ -6,6 +6,7 @@ use core::ffi::c_void;
 use shootdown::{Broadcast, BroadcastLimits, Local, Machine, Root, Stride, Tag};
 
 /// The hooks that execute instructions. The required ones were checked.
+#[derive(Clone, Copy)]
 pub struct Instructions {
     kernel: *mut c_void,
     limits: Option<BroadcastLimits>,

@@ -2,7 +2,7 @@
 
 use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::fixed::FIXED;
-use crate::hooks::{shootdown_hooks, shootdown_interrupts, shootdown_stuck};
+use crate::hooks::{shootdown_event, shootdown_interrupts, shootdown_stuck};
 use crate::instructions::Instructions;
 use crate::range::shootdown_range;
 use crate::settings::{shootdown_settings, shootdown_status};
@@ -23,12 +23,21 @@ pub type CEngine = Engine<'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 pub type CSpace = Space<CFacade, SHOOTDOWN_CPU_WORDS>;
 
 /// The hooks from C, with the required ones checked.
+#[derive(Clone, Copy)]
 pub struct Hooks {
     kernel: *mut c_void,
     instructions: Instructions,
     cpu: unsafe extern "C" fn(*mut c_void) -> u32,
     send_ipi: unsafe extern "C" fn(*mut c_void, *const u64),
-    optional: shootdown_hooks,
+    pin: Option<unsafe extern "C" fn(*mut c_void)>,
+    unpin: Option<unsafe extern "C" fn(*mut c_void)>,
+    now_ns: Option<unsafe extern "C" fn(*mut c_void) -> u64>,
+    flush_at_entry: Option<unsafe extern "C" fn(*mut c_void, u32) -> bool>,
+    secondary: Option<unsafe extern "C" fn(*mut c_void, u64, *const shootdown_range) -> u64>,
+    secondary_sync: Option<unsafe extern "C" fn(*mut c_void, u64)>,
+    unloaded: Option<unsafe extern "C" fn(*mut c_void, u64)>,
+    event: Option<unsafe extern "C" fn(*mut c_void, *const shootdown_event)>,
+    stuck: Option<unsafe extern "C" fn(*mut c_void, *const shootdown_stuck)>,
 }
 
 // SAFETY: the hooks are called on every CPU with the one pointer, as the header says.
@@ -36,7 +45,7 @@ unsafe impl Sync for Hooks {}
 
 impl Hooks {
     pub fn new(settings: &shootdown_settings) -> Result<Hooks, shootdown_status> {
-        let given = settings.hooks;
+        let given = &settings.hooks;
         let missing = shootdown_status::SHOOTDOWN_MISSING_HOOK;
         if !settings.not_preemptible && (given.pin.is_none() || given.unpin.is_none()) {
             return Err(missing);
@@ -46,7 +55,15 @@ impl Hooks {
             instructions: Instructions::new(settings)?,
             cpu: given.cpu.ok_or(missing)?,
             send_ipi: given.send_ipi.ok_or(missing)?,
-            optional: given,
+            pin: given.pin,
+            unpin: given.unpin,
+            now_ns: given.now_ns,
+            flush_at_entry: given.flush_at_entry,
+            secondary: given.secondary,
+            secondary_sync: given.secondary_sync,
+            unloaded: given.unloaded,
+            event: given.event,
+            stuck: given.stuck,
         })
     }
 
@@ -151,7 +168,7 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
 
     #[inline]
     fn pin(&self) {
-        if let Some(hook) = self.optional.pin {
+        if let Some(hook) = self.pin {
             // SAFETY: see above.
             unsafe { hook(self.kernel) }
         }
@@ -159,7 +176,7 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
 
     #[inline]
     fn unpin(&self) {
-        if let Some(hook) = self.optional.unpin {
+        if let Some(hook) = self.unpin {
             // SAFETY: see above.
             unsafe { hook(self.kernel) }
         }
@@ -168,19 +185,18 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     #[inline]
     fn now_ns(&self) -> u64 {
         // SAFETY: see above.
-        self.optional.now_ns.map_or(0, |hook| unsafe { hook(self.kernel) })
+        self.now_ns.map_or(0, |hook| unsafe { hook(self.kernel) })
     }
 
     #[inline]
     fn flush_at_entry(&self, cpu: CpuId) -> bool {
         // SAFETY: see above.
-        self.optional
-            .flush_at_entry
+        self.flush_at_entry
             .is_some_and(|hook| unsafe { hook(self.kernel, cpu as u32) })
     }
 
     fn secondary(&self, root: Root, invalidation: Secondary) -> u64 {
-        let Some(hook) = self.optional.secondary else { return 0 };
+        let Some(hook) = self.secondary else { return 0 };
         let range = match invalidation {
             Secondary::Flush(range) => Some(shootdown_range::from(range)),
             Secondary::End => None,
@@ -196,14 +212,14 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     }
 
     fn secondary_sync(&self, ticket: u64) {
-        if let Some(hook) = self.optional.secondary_sync {
+        if let Some(hook) = self.secondary_sync {
             // SAFETY: see above.
             unsafe { hook(self.kernel, ticket) }
         }
     }
 
     fn unloaded(&self, root: Root) {
-        if let Some(hook) = self.optional.unloaded {
+        if let Some(hook) = self.unloaded {
             // SAFETY: see above.
             unsafe { hook(self.kernel, root.0) }
         }
@@ -212,7 +228,7 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     // One copy, since there are many events.
     #[inline(never)]
     fn event(&self, event: Event) {
-        if let Some(hook) = self.optional.event {
+        if let Some(hook) = self.event {
             // SAFETY: see above.
             unsafe { hook(self.kernel, &event.into()) }
         }
@@ -230,7 +246,7 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
                 Some(true) => shootdown_interrupts::SHOOTDOWN_INTERRUPTS_OFF,
             },
         };
-        if let Some(hook) = self.optional.stuck {
+        if let Some(hook) = self.stuck {
             // SAFETY: see above.
             unsafe { hook(self.kernel, &report) }
         }

@@ -88,9 +88,12 @@ pub unsafe fn init(
     let settings = unsafe { &*settings };
     let count = settings.cpus as usize;
     // SAFETY: the caller's.
-    let design = unsafe { settings.design() }?;
-    let layouts = Layouts::of(count, &design).ok_or(shootdown_status::SHOOTDOWN_BAD_CPUS)?;
-    let hooks = Hooks::new(settings)?;
+    let design = unsafe { design_of(settings) };
+    // By reference, here and below: a copy would lie on the boot stack.
+    let design = design.as_ref().map_err(|status| *status)?;
+    let layouts = Layouts::of(count, design).ok_or(shootdown_status::SHOOTDOWN_BAD_CPUS)?;
+    let hooks = hooks_of(settings);
+    let hooks = hooks.as_ref().map_err(|status| *status)?;
     let first = memory.cast::<u8>();
     if first.is_null() || size < layouts.size || first.align_offset(ALIGNMENT) != 0 {
         return Err(shootdown_status::SHOOTDOWN_BAD_MEMORY);
@@ -112,14 +115,30 @@ pub unsafe fn init(
     }
 }
 
+/// Not inlined: what it takes from the stack is free when the engine is made.
+///
+/// # Safety
+/// As `shootdown_engine_init`.
+#[inline(never)]
+unsafe fn design_of(settings: &shootdown_settings) -> Result<Design, shootdown_status> {
+    // SAFETY: the caller's.
+    unsafe { settings.design() }
+}
+
+/// Not inlined, as [`design_of`].
+#[inline(never)]
+fn hooks_of(settings: &shootdown_settings) -> Result<Hooks, shootdown_status> {
+    Hooks::new(settings)
+}
+
 /// Not inlined: the compiler then builds the engine in its place, and not on the stack first.
 #[inline(never)]
 fn make(
     engine: &mut MaybeUninit<CEngine>,
-    hooks: Hooks,
-    design: Design,
+    hooks: &Hooks,
+    design: &Design,
     kernel_root: Root,
     storage: Storage<'static, CFacade>,
 ) {
-    engine.write(Engine::new(hooks, design, kernel_root, storage));
+    engine.write(Engine::new(*hooks, *design, kernel_root, storage));
 }

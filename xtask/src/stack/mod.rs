@@ -11,7 +11,7 @@ mod depth;
 use std::path::Path;
 use std::time::Instant;
 
-use assembly::Isa;
+pub use assembly::Isa;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::{child, workspace};
@@ -37,6 +37,20 @@ const CALLS: [(&str, u64, u64); 6] = [
     ("poll", 512, 624),
     ("engine_init", 512, 512),
 ];
+
+/// Bytes of the deepest chain of each of these functions in assembly of the compiler.
+///
+/// # Errors
+/// If functions are recursive, or an instruction is not known.
+pub fn deepest<const N: usize>(isa: Isa, assembly: &str, names: &[String; N]) -> Result<[u64; N], String> {
+    let functions = assembly::functions(isa, assembly);
+    let mut depths = depth::Depths::of(isa, &functions);
+    let mut bytes = [0; N];
+    for (bytes, name) in bytes.iter_mut().zip(names) {
+        *bytes = depths.deepest(name)?.bytes;
+    }
+    Ok(bytes)
+}
 
 /// Builds, measures and prints a table; with `why` also the deepest chain of each call.
 ///
