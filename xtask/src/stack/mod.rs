@@ -59,13 +59,13 @@ pub fn deepest<const N: usize>(isa: Isa, assembly: &str, names: &[String; N]) ->
 pub fn run(why: bool, end: Instant) -> Result<(), String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["target", "policy"].into_iter().chain(CALLS.map(|(call, ..)| call)));
+    table.set_header(["arch", "policy"].into_iter().chain(CALLS.map(|(call, ..)| call)));
     let mut above = Vec::new();
     for (isa, target) in TARGETS {
         let functions = assembly::functions(isa, &assemble(target, end)?);
         let mut depths = depth::Depths::of(isa, &functions);
         for policy in POLICIES {
-            let mut row = vec![target.to_string(), policy.to_string()];
+            let mut row = vec![arch(target).to_string(), policy.to_string()];
             for (call, fixed, choosing) in CALLS {
                 let limit = if CHOOSE.contains(&policy) { choosing } else { fixed };
                 let name = format!("stack.{policy}.{call}");
@@ -100,6 +100,11 @@ pub fn run(why: bool, end: Instant) -> Result<(), String> {
     } else {
         Err(format!("above the limit: {}", above.join("; ")))
     }
+}
+
+/// The first part of the target's name.
+fn arch(target: &str) -> &str {
+    target.split('-').next().unwrap_or(target)
 }
 
 /// The assembly of `xtask/size/`.
