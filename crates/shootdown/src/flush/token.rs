@@ -171,9 +171,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if serves && self.serve_own() && done() {
                 return true;
             }
-            self.watch(&mut watchdog, || {
-                self.report_stuck(waiter, target().unwrap_or(waiter), about)
-            });
+            if self.is_overdue(&mut watchdog) {
+                self.report_stuck(waiter, target().unwrap_or(waiter), about);
+            }
             false
         });
     }
@@ -185,15 +185,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         target.served.0.load(Ordering::Acquire).wrapping_sub(ticket + 1) as i64 >= 0 || target.state().is_off()
     }
 
-    /// One poll of a wait that is not over. Reports it, once, if it has taken too long (C7).
+    /// One poll of a wait that is not over. Returns whether it has taken too long and must be reported (C7): true only
+    /// once.
     #[inline]
-    pub(crate) fn watch(&self, watchdog: &mut Watchdog, report: impl FnOnce()) {
+    pub(crate) fn is_overdue(&self, watchdog: &mut Watchdog) -> bool {
         let bound = self.policy().stuck_ns;
         watchdog.looks = watchdog.looks.wrapping_add(1);
         // Not at the first polls: most waits are over by then, and need no clock.
-        if bound != 0 && watchdog.looks % 256 == 2 && self.is_over(&mut watchdog.deadline, bound) {
-            report();
-        }
+        bound != 0 && watchdog.looks % 256 == 2 && self.is_over(&mut watchdog.deadline, bound)
     }
 
     /// Whether `deadline`, ns, has passed; true only once. The first call sets it (0 before).

@@ -69,10 +69,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         K::Facade::wait_until(|| {
             // Pairs with the release in `rolled_tag_slowly`.
             let taken = self.rollover.lock.0.compare_exchange_full(0, me as u64 + 1);
-            if let Err(holder) = taken {
-                self.watch(&mut watchdog, || {
-                    self.report_stuck(me, holder as CpuId - 1, (space.id, 0))
-                });
+            if let Err(holder) = taken
+                && self.is_overdue(&mut watchdog)
+            {
+                self.report_stuck(me, holder as CpuId - 1, (space.id, 0));
             }
             taken.is_ok()
         });
