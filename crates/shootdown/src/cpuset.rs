@@ -317,13 +317,6 @@ impl<const W: usize> CpuMask<W> {
             Some(index * 64 + bit)
         })
     }
-
-    /// The CPUs, in ascending order from `first`, and then those below it.
-    #[inline]
-    pub fn iter_from(&self, first: CpuId) -> impl Iterator<Item = CpuId> + '_ {
-        let above = self.iter().filter(move |&cpu| cpu >= first);
-        above.chain(self.iter().filter(move |&cpu| cpu < first))
-    }
 }
 
 impl<const W: usize> Default for CpuMask<W> {

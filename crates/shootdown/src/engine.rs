@@ -251,6 +251,12 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     #[inline]
     pub(crate) fn pinned(&self) -> Pinned<'_, K, W> {
         self.kernel.pin();
+        self.still_pinned()
+    }
+
+    /// Takes over a pin from the caller, which [handed it over](Pinned::hand_over).
+    #[inline]
+    pub(crate) fn still_pinned(&self) -> Pinned<'_, K, W> {
         Pinned {
             kernel: &self.kernel,
             cpu: self.kernel.cpu(),
@@ -297,6 +303,15 @@ struct Unpadded(&'static str);
 impl core::fmt::Display for Unpadded {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(self.0)
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Pinned<'_, K, W> {
+    /// Ends the guard and keeps the pin. A callee [takes it over](Engine::still_pinned), so that the caller's frame is
+    /// not on the stack below it.
+    #[inline]
+    pub(crate) fn hand_over(self) {
+        core::mem::forget(self);
     }
 }
 

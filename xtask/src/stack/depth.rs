@@ -12,12 +12,12 @@ const ROUTINE: u64 = 64;
 pub struct Deepest {
     /// The return addresses of this function and of those below it, on instruction sets whose calls push them.
     pub bytes: u64,
-    /// The functions of the chain with their frames, this one first.
+    /// The functions of the chain with their frames, this one first. A tail call releases the frame: 0.
     path: Vec<(String, u64)>,
 }
 
 impl Deepest {
-    /// The functions of the chain, each with its frame.
+    /// The functions of the chain, each with its frame; 0 if the next one was called as its last step.
     pub fn chain(&self) -> String {
         let parts = self.path.iter().map(|(name, frame)| format!("{} {frame}", short(name)));
         parts.collect::<Vec<_>>().join(" > ")
@@ -75,11 +75,15 @@ impl<'a> Depths<'a> {
         }
         let mut result = below;
         result.bytes += self.pushed + function.frame;
+        let mut frame = function.frame;
         // A tail call releases the frame first.
         for callee in function.tails.iter().filter(|name| !never_returns(name)) {
-            result = deeper(result, self.deepest(callee)?);
+            let deepest = self.deepest(callee)?;
+            if deepest.bytes > result.bytes {
+                (result, frame) = (deepest, 0);
+            }
         }
-        result.path.insert(0, (name.clone(), function.frame));
+        result.path.insert(0, (name.clone(), frame));
         self.call_chain.pop();
         self.known.insert(name, result.clone());
         Ok(result)

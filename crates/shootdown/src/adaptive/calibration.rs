@@ -137,7 +137,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return false;
         }
         let mut token = self.token(0, 0);
-        self.interrupt(&mut token, targets, EncodedRequest::CATCH_UP, pin, &|_| {});
+        self.interrupt(&mut token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {});
         let _done = token.wait();
         true
     }

@@ -82,6 +82,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Invalidates `range` on every CPU under every tag, without knowing the tags. Pinned.
+    #[inline(never)]
     pub(crate) fn broadcast_any_tag(&self, range: &Range) {
         let Some(most) = self.page_limit(range) else {
             unreachable!("`prefer_broadcast` looked at the range")

@@ -3,7 +3,7 @@
 //! Used by the interrupt handler, switch-in, leaving lazy TLB mode and CPU online. Everything in this module runs on
 //! the affected CPU with interrupts off.
 
-use crate::cpu::state::{PerCpu, State};
+use crate::cpu::state::{PerCpu, Slot, State};
 use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
@@ -28,11 +28,20 @@ pub(crate) enum Missed {
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Compares `seen` with `current`, using the log.
+    #[inline]
     pub(crate) fn missed(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64) -> Missed {
         if seen == current {
-            return Missed::Nothing;
+            Missed::Nothing
+        } else if self.policy().requests == Requests::Log {
+            self.missed_in_log(log, seen, current)
+        } else {
+            Missed::Whole
         }
-        if self.policy().requests != Requests::Log || current.wrapping_sub(seen) > LOG_ENTRIES as u64 {
+    }
+
+    #[inline(never)]
+    fn missed_in_log(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64) -> Missed {
+        if current.wrapping_sub(seen) > LOG_ENTRIES as u64 {
             return Missed::Whole;
         }
         let (mut strides, mut tables) = (0, false);
@@ -70,20 +79,43 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // A CPU flushes this space, so being spared inside the kernel pays off.
         cpu.own.unused_kernel_sections.store(0, Ordering::Relaxed);
         // Usually it is one range, which then need not be read twice.
-        if let Some(range) = self.missed_one(&space.log, seen, current) {
-            self.flush_range(tag, &range);
-            self.kernel.event(Event::CaughtUpPartly);
-        } else if self.missed(&space.log, seen, current) == Missed::Whole {
-            self.flush_tag(tag);
-        } else {
-            self.flush_logged(&space.log, seen, current, tag);
-        }
+        let Some(range) = self.missed_one(&space.log, seen, current) else {
+            return self.catch_up_further(slot, &space.log, (seen, current), tag);
+        };
+        self.flush_range(tag, &range);
+        self.kernel.event(Event::CaughtUpPartly);
         slot.generation.store(current, Ordering::Relaxed);
         Answer::Flushed
     }
 
-    /// Flushes every range of the log after `seen` up to `current`; the whole tag if one was overwritten meanwhile.
-    pub(crate) fn flush_logged(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64, tag: Tag) {
+    /// Brings a slot to `current` where more than one range was missed, or too much.
+    #[inline(never)]
+    fn catch_up_further(
+        &self,
+        slot: &Slot<K::Facade>,
+        log: &FlushLog<K::Facade>,
+        (seen, current): (u64, u64),
+        tag: Tag,
+    ) -> Answer {
+        if self.policy().requests != Requests::Log || self.missed_in_log(log, seen, current) == Missed::Whole {
+            self.flush_tag(tag);
+            slot.generation.store(current, Ordering::Relaxed);
+        } else {
+            self.flush_logged(slot, log, (seen, current), tag);
+        }
+        Answer::Flushed
+    }
+
+    /// Flushes every range of the log that the slot has missed up to `current`, or the whole tag if one was overwritten
+    /// meanwhile, and then sets its generation.
+    #[inline(never)]
+    pub(crate) fn flush_logged(
+        &self,
+        slot: &Slot<K::Facade>,
+        log: &FlushLog<K::Facade>,
+        (seen, current): (u64, u64),
+        tag: Tag,
+    ) {
         let overrun = core::cell::Cell::new(false);
         self.complete_here(|| {
             for generation in seen + 1..=current {
@@ -94,9 +126,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
         });
         if overrun.get() {
-            return self.flush_tag(tag);
+            self.flush_tag(tag);
+        } else {
+            self.kernel.event(Event::CaughtUpPartly);
         }
-        self.kernel.event(Event::CaughtUpPartly);
+        slot.generation.store(current, Ordering::Relaxed);
     }
 
     /// Flushes a range page by page under `tag`, both halves.
@@ -263,15 +297,29 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Answer::Elsewhere;
         };
         let state = cpu.state();
+        // Each branch ends in a tail call, because a waiter serves deep in its stack (`cargo xtask stack`).
         if state.is_lazy() {
-            self.unload(cpu);
-            return Answer::Unloaded;
+            return self.unload_if_lazy(cpu);
         }
-        self.apply_tag_mode(cpu, space, state).unwrap_or_else(|| {
+        match self.apply_tag_mode(cpu, space, state) {
+            Some(answer) => answer,
             // Its requests name the tag and the range; "catch up" without them means everything.
-            self.flush_tag(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16));
-            Answer::Flushed
-        })
+            None => self.flush_loaded_tag(cpu),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unload_if_lazy(&self, cpu: &PerCpu<K::Facade>) -> Answer {
+        self.unload(cpu);
+        Answer::Unloaded
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn flush_loaded_tag(&self, cpu: &PerCpu<K::Facade>) -> Answer {
+        self.flush_tag(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16));
+        Answer::Flushed
     }
 
     /// Moves this CPU, which has `space` loaded and is not lazy, onto the tag of the space or off it, or catches up on
@@ -285,9 +333,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         state: State,
     ) -> Option<Answer> {
         Some(match self.mode(space) {
-            Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => {
-                self.leave_system_tag(cpu, space);
-                Answer::Current
+            Mode::PerCpu | Mode::Demoting(_) if self.policy().tags.has_system_tags() && state.is_on_system_tag() => {
+                self.leave_system_tag(cpu, space)
             }
             Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),
             Mode::Transition(tag) | Mode::System(tag) => {

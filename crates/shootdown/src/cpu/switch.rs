@@ -188,17 +188,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Missed::Nothing => self.kernel.load_root(space.root, tag, true),
             // Leaves may be invalidated after the load: nothing runs in between. With freed tables the processor must
             // not walk under the tag even once (C3), so those are invalidated with the load.
-            Missed::Leaves => {
-                self.kernel.load_root(space.root, tag, true);
-                self.flush_logged(&space.log, seen, current, tag);
-            }
+            Missed::Leaves => self.kernel.load_root(space.root, tag, true),
             // One step, so that nothing can refill in between (regression 42).
             Missed::Tables | Missed::Whole => self.load_root_flushing(space.root, tag),
         }
         slot.space.store(space.id, Ordering::Relaxed);
-        slot.generation.store(current, Ordering::Relaxed);
+        if missed != Missed::Leaves {
+            slot.generation.store(current, Ordering::Relaxed);
+        }
         cpu.own.slot.store(index as u64, Ordering::Relaxed);
         cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
+        if missed == Missed::Leaves {
+            self.flush_logged(slot, &space.log, (seen, current), tag);
+        }
     }
 
     /// Loads a root and drops everything under its tag. The user half is not loaded, so it can be dropped first.

@@ -191,7 +191,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         targets.remove(me);
         let mut token = engine.token(0, 0);
         token.secondary = core::mem::take(&mut self.secondary);
-        engine.interrupt(&mut token, targets, EncodedRequest::CATCH_UP, pin, &|engine| {
+        engine.interrupt(&mut token, &targets, &EncodedRequest::CATCH_UP, pin, &|engine| {
             engine.masked(|| {
                 let cpu = &engine.cpus[me];
                 if tables || !cpu.state().is_lazy() {

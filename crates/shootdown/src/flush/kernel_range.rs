@@ -50,7 +50,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.broadcast_kernel(&range);
             if self.machine().errata.interrupt_too {
                 let running = self.all_targets(me);
-                self.interrupt(token, running, EncodedRequest::SYNCHRONISE, pin, &|_| {});
+                self.interrupt(token, &running, &EncodedRequest::SYNCHRONISE, pin, &|_| {});
             }
             return;
         }
@@ -69,7 +69,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Reach::Local => CpuMask::EMPTY,
             _ => self.all_targets(me),
         };
-        self.interrupt(token, targets, EncodedRequest::kernel(&range), pin, &|engine| {
+        self.interrupt(token, &targets, &EncodedRequest::kernel(&range), pin, &|engine| {
             engine.masked(|| match engine.policy().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
                 _ => engine.flush_kernel_range(&engine.cpus[me], &range),
@@ -77,6 +77,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
     }
 
+    #[inline(never)]
     fn broadcast_kernel(&self, range: &Range) {
         let limits = self.kernel.broadcast_limits();
         let most = limits.map_or(1, |limits| match range.stride() {

@@ -37,7 +37,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if walkers {
                 token.add_walkers(space, &self.walkers_of(space, me), &mut targets);
             }
-            self.interrupt(token, targets, EncodedRequest::tag(tag, &range), pin, &|engine| {
+            self.interrupt(token, &targets, &EncodedRequest::tag(tag, &range), pin, &|engine| {
                 engine.flush_tag_here(tag, &range)
             });
         }
@@ -67,7 +67,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.machine().errata.interrupt_too {
             let running = self.running(space, pin.cpu);
             if !running.is_empty() {
-                self.interrupt(token, running, EncodedRequest::SYNCHRONISE, pin, &|_| {});
+                self.interrupt(token, &running, &EncodedRequest::SYNCHRONISE, pin, &|_| {});
             }
         }
     }

@@ -138,24 +138,35 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
         if self.policy().reach.is_control() {
             self.flush_as_control(space, &range);
-        } else {
-            let pin = self.pinned();
-            let flush = self.publish_and_count(space, range);
-            if let Err(pin) = self.flush_straight(&flush, pin) {
-                // A copy, field by field: so the common flush keeps its own in registers.
-                self.flush_any(&Flush { hold: false, ..flush }, pin);
-            }
+            return Flushed::new(space.id, range.tables());
         }
-        Flushed::new(space.id, range.tables())
+        let pin = self.pinned();
+        let flush = self.publish_and_count(space, range);
+        let Some(common) = self.common_kind(&flush, pin.cpu) else {
+            // A tail call, so that this frame is not on the stack meanwhile (`cargo xtask stack`).
+            pin.hand_over();
+            return self.flush_any(space, range, flush.generation, flush.secondary);
+        };
+        self.flush_straight(&flush, common, pin)
     }
 
-    /// A flush of any kind, and the wait.
+    /// A flush of any kind, and the wait. Takes over the caller's pin.
     #[inline(never)]
-    fn flush_any(&self, flush: &Flush<'_, K::Facade, W>, pin: Pinned<'_, K, W>) {
-        let mut token = self.token(flush.space.id, 0);
+    fn flush_any(&self, space: &Space<K::Facade, W>, range: Range, generation: u64, secondary: u64) -> Flushed {
+        let pin = self.still_pinned();
+        let flush = Flush {
+            space,
+            range,
+            generation,
+            secondary,
+            walkers: false,
+            hold: false,
+        };
+        let mut token = self.token(space.id, 0);
         token.at_once = true;
-        self.dispatch_into(&mut token, flush, pin);
+        self.dispatch_into(&mut token, &flush, pin);
         token.wait_in_place();
+        Flushed::new(space.id, range.tables())
     }
 
     /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, the choice of targets and the send; the
@@ -324,13 +335,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             token.add_walkers(space, &walking, &mut targets);
         }
         let encoded = EncodedRequest::space(space.id, generation, &range);
-        self.interrupt(token, targets, encoded, pin, &move |engine| {
+        self.interrupt(token, &targets, &encoded, pin, &move |engine| {
             engine.flush_here(me, space, generation, range)
         });
         Sent::Interrupts { targets: targets.len() }
     }
 
     /// Flushes a space on a system-wide tag: by one broadcast.
+    // Not inlined: it would add to the frame of every other kind of flush (`cargo xtask stack`).
+    #[inline(never)]
     fn flush_under_tag<'e>(
         &'e self,
         token: &mut Token<'e, 'k, K, W>,

@@ -5,62 +5,83 @@
 //! a list of targets and without a token. It skips no barrier: the generation was taken before it (full barrier, see
 //! the head of `flush/mod.rs`), and the post or the queue's slot is the target's partner, as in the general path.
 //!
-//! A flush that turns out to be of another kind goes on in the general path with the same generation. Until then at
-//! most the local part was carried out, which may be repeated (C6). Secondary TLBs were notified when the generation
-//! was taken, once for both paths.
+//! `common_kind` decides before anything else is done. A flush of another kind takes the general path with the same
+//! generation. Secondary TLBs were notified when the generation was taken, once for both paths.
 
 use crate::cpu::state::{PerCpu, State};
-use crate::cpuset::Others;
+use crate::cpuset::{CpuMask, Others};
 use crate::design::Order;
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::flush::Flush;
 use crate::flush::state::Straight;
+use crate::flush::token::Flushed;
 use crate::hooks::{CpuId, Event, Kernel};
+use crate::range::Range;
 use crate::space::{Mode, Space};
 use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
+use crate::transport::send::Sent;
 use core::sync::atomic::Ordering;
 
+/// The CPUs of a common flush.
+pub(super) enum Common<'e, F: Facade> {
+    /// This one, which runs the space, and no other.
+    Alone,
+    /// One other, with its data.
+    One(CpuId, &'e PerCpu<F>),
+}
+
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Carries out `flush` and waits for it if it is of the common kind, else returns the pin.
+    /// The CPUs of `flush` if it is of the common kind. Pinned on `me`.
     #[inline]
-    pub(super) fn flush_straight<'e>(
-        &'e self,
-        flush: &Flush<'_, K::Facade, W>,
-        pin: Pinned<'e, K, W>,
-    ) -> Result<(), Pinned<'e, K, W>> {
-        let (me, space, straight) = (pin.cpu, flush.space, self.straight());
-        let own = &self.cpus[me];
+    pub(super) fn common_kind(&self, flush: &Flush<'_, K::Facade, W>, me: CpuId) -> Option<Common<'_, K::Facade>> {
+        let space = flush.space;
         // Relaxed: the increment of the generation orders it, as in `dispatch_into`.
         let word = space.mode.0.load(Ordering::Relaxed);
-        if straight == Straight::Never
+        if self.straight() == Straight::Never
             || self.unpack_mode(word) != Mode::PerCpu
             || flush.range.tables()
             || self.sample(flush.generation).is_some()
         {
-            return Err(pin);
+            return None;
         }
         match space.cpus.others(me) {
-            Others::None if own.own_state().id() == space.id => {
-                self.flush_on(own, space, flush.generation, &flush.range);
+            Others::None if self.cpus[me].own_state().id() == space.id => Some(Common::Alone),
+            Others::One(cpu) => {
+                let target = &self.cpus[cpu];
+                let common = self.is_common_target(space, cpu, target);
+                common.then_some(Common::One(cpu, target))
+            }
+            Others::None | Others::More => None,
+        }
+    }
+
+    /// Carries out `flush`, which is of the common kind, and waits for it.
+    #[inline]
+    pub(super) fn flush_straight(
+        &self,
+        flush: &Flush<'_, K::Facade, W>,
+        common: Common<'_, K::Facade>,
+        pin: Pinned<'_, K, W>,
+    ) -> Flushed {
+        let (space, range) = (flush.space, &flush.range);
+        match common {
+            Common::Alone => {
+                self.flush_on(&self.cpus[pin.cpu], space, flush.generation, range);
                 self.kernel.event(Event::LocalOnly);
                 drop(pin);
             }
-            Others::One(cpu) => {
-                let target = &self.cpus[cpu];
-                if !self.is_common_target(space, cpu, target) {
-                    return Err(pin);
-                }
-                match straight {
-                    Straight::Post => self.post_one(flush, own, (cpu, target), pin),
-                    Straight::Descriptor => self.request_one(flush, own, (cpu, target), pin)?,
-                    Straight::Never => return Err(pin),
-                }
+            Common::One(cpu, target) if self.straight() == Straight::Post => {
+                self.post_one(flush, (cpu, target), pin);
             }
-            Others::None | Others::More => return Err(pin),
+            Common::One(cpu, _) => {
+                // A tail call here too: the frame with the descriptor is large.
+                pin.hand_over();
+                return self.request_one(space, *range, flush.generation, cpu, flush.secondary);
+            }
         }
         self.await_secondary(flush.secondary);
-        Ok(())
+        Flushed::new(space.id, range.tables())
     }
 
     /// Whether `cpu`, the only other member of the set, runs `space` on a slot and must be interrupted. The general
@@ -78,11 +99,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     fn post_one(
         &self,
         flush: &Flush<'_, K::Facade, W>,
-        own: &PerCpu<K::Facade>,
         (cpu, target): (CpuId, &PerCpu<K::Facade>),
         pin: Pinned<'_, K, W>,
     ) {
-        let (space, generation) = (flush.space, flush.generation);
+        let (own, space, generation) = (&self.cpus[pin.cpu], flush.space, flush.generation);
         let serial = self.policy().order == Order::Serial;
         space.log.append(generation, &flush.range);
         if serial {
@@ -95,70 +115,94 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.interrupt_one(cpu);
         }
         drop(sending);
-        self.report_one_and_flush(flush, own, fresh, serial);
+        self.report_one(fresh);
+        if !serial {
+            self.flush_on(own, space, generation, &flush.range);
+        }
         let _pin = (!self.policy().wait.is_preemptible()).then_some(pin);
         // Only for the report: a waiter that migrates is reported where it began.
         let waiter = self.kernel.cpu();
-        let done = || self.has_answered(target, ticket);
-        self.wait_inlined(waiter, (space.id, generation), || Some(cpu), done);
+        let report = || self.report_stuck(waiter, cpu, (space.id, generation));
+        self.wait_inlined(report, || self.has_answered(target, ticket));
     }
 
-    /// Queues a descriptor on the stack at `cpu` and waits until it is acknowledged. Returns the pin if the queue is
-    /// full: the general path then waits for a slot.
-    #[inline]
-    fn request_one<'e>(
-        &'e self,
-        flush: &Flush<'_, K::Facade, W>,
-        own: &PerCpu<K::Facade>,
-        (cpu, target): (CpuId, &PerCpu<K::Facade>),
-        pin: Pinned<'e, K, W>,
-    ) -> Result<(), Pinned<'e, K, W>> {
-        let (me, space, generation) = (pin.cpu, flush.space, flush.generation);
+    /// Queues a descriptor on the stack at `cpu` and waits until it is acknowledged. Takes over the caller's pin.
+    #[inline(never)]
+    fn request_one(
+        &self,
+        space: &Space<K::Facade, W>,
+        range: Range,
+        generation: u64,
+        cpu: CpuId,
+        secondary: u64,
+    ) -> Flushed {
+        let pin = self.still_pinned();
+        let (me, own, target) = (pin.cpu, &self.cpus[pin.cpu], &self.cpus[cpu]);
+        let local = || self.flush_on(own, space, generation, &range);
         let serial = self.policy().order == Order::Serial;
         if serial {
-            self.flush_on(own, space, generation, &flush.range);
+            local();
         }
         self.refuse_in_handler();
         let mut request = Request::to_one();
-        request.fill(EncodedRequest::space(space.id, generation, &flush.range), 0, 0);
+        request.fill(&EncodedRequest::space(space.id, generation, &range), 0, 0);
         let sending = own.own.sending.set();
-        let Some((slot, first)) = self.put(target, me, &request) else {
-            return Err(pin);
-        };
-        // From here on this frame is not left before the target is done with it, not even if a hook panics (C5).
         let about = (space.id, generation);
-        let complete = WaitOnDrop(|| self.wait_inlined(me, about, || Some(cpu), || request.is_complete()));
-        let fresh = first || sending.nested;
-        self.take_back_if_off(target, slot, &request);
-        if fresh {
+        let place = self.put(target, me, &request);
+        let mut fresh = place.is_some_and(|(_, first)| first || sending.nested);
+        // From here on this frame is not left before the target is done with it, not even if a hook panics (C5).
+        let complete = WaitOnDrop(|| self.wait_inlined(|| self.report_stuck(me, cpu, about), || request.is_complete()));
+        match place {
+            Some((slot, _)) => self.take_back_if_off(target, slot, &request),
+            None => fresh = self.request_when_free(cpu, &request, me, sending.nested, about),
+        }
+        if place.is_some() && fresh {
             self.interrupt_one(cpu);
         }
         drop(sending);
-        self.report_one_and_flush(flush, own, fresh, serial);
+        self.report_one(fresh);
+        if !serial {
+            local();
+        }
         if self.policy().wait.is_preemptible() {
             drop((pin, complete));
         } else {
             drop((complete, pin));
         }
-        Ok(())
+        self.await_secondary(secondary);
+        Flushed::new(space.id, false)
     }
 
-    /// Reports the request, and carries out the local part unless that came first.
-    #[inline]
-    fn report_one_and_flush(
+    /// Queues `request` at `cpu`, whose queue is full, when it has a slot. Returns whether that took an interrupt. If
+    /// the CPU goes offline, the request is complete.
+    #[cold]
+    #[inline(never)]
+    fn request_when_free(
         &self,
-        flush: &Flush<'_, K::Facade, W>,
-        own: &PerCpu<K::Facade>,
-        interrupted: bool,
-        serial: bool,
-    ) {
+        cpu: CpuId,
+        request: &Request<K::Facade>,
+        me: CpuId,
+        nested: bool,
+        about: (u64, u64),
+    ) -> bool {
+        let (mut full, sent) = (CpuMask::EMPTY, Sent::default());
+        full.insert(cpu);
+        // Also if a hook panics: nobody else will acknowledge it then.
+        let _unqueued = WaitOnDrop(|| {
+            if sent.queued.get() == 0 {
+                request.acknowledge();
+            }
+        });
+        self.queue_at_full(full, request, me, nested, &sent, about);
+        sent.interrupts.get() > 0
+    }
+
+    #[inline]
+    fn report_one(&self, interrupted: bool) {
         self.kernel.event(Event::Interrupted {
             sent: u32::from(interrupted),
             targets: 1,
         });
-        if !serial {
-            self.flush_on(own, flush.space, flush.generation, &flush.range);
-        }
     }
 
     #[inline]

@@ -138,29 +138,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Waits for `done`, serves requests to this CPU, and reports a CPU that does not answer (C7).
+    /// Waits for `done`, serves requests to this CPU, and calls `report` if that takes too long (C7).
     // Not inlined: each of its callers would have a copy (`cargo xtask size`).
     #[inline(never)]
-    pub(crate) fn wait_reporting(
-        &self,
-        waiter: CpuId,
-        about: (u64, u64),
-        target: &dyn Fn() -> Option<CpuId>,
-        done: &mut dyn FnMut() -> bool,
-    ) {
-        self.wait_inlined(waiter, about, target, done);
+    pub(crate) fn wait_reporting(&self, report: &dyn Fn(), done: &mut dyn FnMut() -> bool) {
+        self.wait_inlined(report, done);
     }
 
     /// [`wait_reporting`](Self::wait_reporting), as a part of its caller: for the common flush. Each copy takes about
     /// 300 bytes (`cargo xtask size`), a call about 40 instructions (`linux-baseline --only counts`).
     #[inline]
-    pub(crate) fn wait_inlined(
-        &self,
-        waiter: CpuId,
-        about: (u64, u64),
-        target: impl Fn() -> Option<CpuId>,
-        mut done: impl FnMut() -> bool,
-    ) {
+    pub(crate) fn wait_inlined(&self, report: impl Fn(), mut done: impl FnMut() -> bool) {
         // A waiter has interrupts either on or off during the whole wait.
         let serves = self.serves_while_waiting();
         let mut watchdog = Watchdog::new();
@@ -172,7 +160,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 return true;
             }
             if self.is_overdue(&mut watchdog) {
-                self.report_stuck(waiter, target().unwrap_or(waiter), about);
+                report();
             }
             false
         });
@@ -323,8 +311,9 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             }
             // Only for the report: a waiter that migrates is reported where it began.
             let waiter = self.engine.kernel.cpu();
+            let about = self.about();
             self.engine
-                .wait_reporting(waiter, self.about(), &|| Some(cpu), &mut done);
+                .wait_reporting(&|| self.engine.report_stuck(waiter, cpu, about), &mut done);
         }
         if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
             let took = sending + self.engine.since(begun);

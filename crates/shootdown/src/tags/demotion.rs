@@ -42,7 +42,7 @@ use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::flush::token::Token;
 use crate::flush::{Flush, Sent};
-use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
+use crate::hooks::{Answer, Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
 use crate::transport::request::EncodedRequest;
@@ -51,6 +51,7 @@ use core::sync::atomic::Ordering;
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Called after a sampled flush under `tag`. Demotes `space` if it has shrunk, or if tags are short and it is
     /// active on few CPUs.
+    #[inline(never)]
     pub(crate) fn consider_demotion(
         &self,
         token: &mut Token<'_, 'k, K, W>,
@@ -97,7 +98,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         } else {
-            self.interrupt(token, on_tag, EncodedRequest::CATCH_UP, pin, &|_| {});
+            self.interrupt(token, &on_tag, &EncodedRequest::CATCH_UP, pin, &|_| {});
         }
     }
 
@@ -119,7 +120,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         }
-        self.interrupt(token, targets, EncodedRequest::CATCH_UP, pin, &|_| {});
+        self.interrupt(token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {});
         Sent::Unsampled
     }
 
@@ -169,10 +170,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// Moves this CPU from the tag of the space that it runs to a slot. Interrupts off, on that CPU, after the mode was
     /// read.
-    pub(crate) fn leave_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+    #[inline(never)]
+    pub(crate) fn leave_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> Answer {
         self.load_slot(cpu, space);
         // Release: a CPU that sees this one on a slot knows that the tag is unloaded.
         cpu.publish(State::loaded(space.id, false));
+        Answer::Current
     }
 
     /// For a flush during demotion: slots read the log.

@@ -125,7 +125,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let _ = space.change_mode(word, Mode::System(tag));
             return Sent::Unsampled;
         }
-        self.interrupt(token, stragglers, EncodedRequest::CATCH_UP, pin, &|_| {});
+        self.interrupt(token, &stragglers, &EncodedRequest::CATCH_UP, pin, &|_| {});
         Sent::Unsampled
     }
 
@@ -210,7 +210,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     fn wait_until_settled(&self, space: &Space<K::Facade, W>, generation: u64) {
         let switching = || (0..self.cpus.len()).find(|&cpu| self.cpus[cpu].state().is_switching());
         let mut settled = || space.cpus.is_settled(self.cpus.len());
-        self.wait_reporting(self.kernel.cpu(), (space.id, generation), &switching, &mut settled);
+        let waiter = self.kernel.cpu();
+        let report = || self.report_stuck(waiter, switching().unwrap_or(waiter), (space.id, generation));
+        self.wait_reporting(&report, &mut settled);
     }
 
     /// A tag was found, or freed: the shortage is over.
@@ -255,7 +257,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.report_stuck(me, target, (space.id, generation));
             }
             let mut token = self.token(space.id, generation);
-            self.interrupt(&mut token, targets, EncodedRequest::CATCH_UP, pin, &|_| {});
+            self.interrupt(&mut token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {});
             let _answered = token.wait();
             if keeper.is_none() {
                 return;

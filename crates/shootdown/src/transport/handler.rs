@@ -70,7 +70,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     ///
     /// The CPU has left the set of CPUs that kernel flushes wait for. A requester's stack may be in a mapping that such
     /// a flush has removed and that is in use again. So everything is flushed before the first descriptor is read,
-    /// after all descriptors were taken: a requester keeps its frame until it is answered (C5).
+    /// after the ready bits were taken: a requester whose bit was taken keeps its frame until it is answered (C5).
     pub(crate) fn drain(&self, cpu: &PerCpu<K::Facade>) {
         let mut flushed = false;
         if cpu.queue.has_ready() {

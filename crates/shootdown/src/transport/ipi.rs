@@ -21,8 +21,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn interrupt(
         &self,
         token: &mut Token<'_, 'k, K, W>,
-        targets: CpuMask<W>,
-        encoded: EncodedRequest,
+        targets: &CpuMask<W>,
+        encoded: &EncodedRequest,
         pin: Pinned<'_, K, W>,
         local: &dyn Fn(&Self),
     ) {
@@ -36,18 +36,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         }
         self.refuse_in_handler();
-        let meanwhile = || {
-            if !serial {
-                local(self);
-            }
-        };
         let posted = !encoded.needs_descriptor() && token.walked == 0 && token.departed == 0;
         if self.policy().requests == Requests::Log && posted {
             self.post(token, targets, pin.cpu);
-            meanwhile();
+            if !serial {
+                local(self);
+            }
             drop(pin);
         } else {
-            self.request(token, &targets, encoded, pin, meanwhile);
+            // A tail call, so that this frame is not on the stack below the descriptor.
+            pin.hand_over();
+            self.request(token, targets, encoded, local);
         }
     }
 }

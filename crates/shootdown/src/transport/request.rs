@@ -80,11 +80,11 @@ impl EncodedRequest {
 
     /// The words of the descriptor, and how many of them are used.
     #[inline]
-    fn in_full(self, walked: u64, departed: u64) -> ([u64; 6], usize) {
+    fn in_full(&self, walked: u64, departed: u64) -> ([u64; 6], usize) {
         let EncodedRequest {
             words: [kind, range, generation, end],
             used,
-        } = self;
+        } = *self;
         let flag = |address: u64, flag: u64| if address != 0 { flag } else { 0 };
         let kind = kind | flag(walked, FORGET) | flag(departed, DEPART);
         let used = match (walked, departed) {
@@ -188,7 +188,7 @@ impl<F: Facade> Request<F> {
     /// `walked`: address of a space from whose walker set targets are removed, or 0. `departed`: address of a space
     /// whose set a target leaves if it has left the space, or 0.
     #[inline]
-    pub(crate) fn write(&self, encoded: EncodedRequest, walked: u64, departed: u64) {
+    pub(crate) fn write(&self, encoded: &EncodedRequest, walked: u64, departed: u64) {
         let (words, used) = encoded.in_full(walked, departed);
         for (word, value) in self.body.0.iter().zip(words).take(used) {
             word.store(value, Ordering::Relaxed);
@@ -198,7 +198,7 @@ impl<F: Facade> Request<F> {
     /// [`write`](Self::write), while no other CPU can access the descriptor. Words that no target reads are initialised
     /// with their value too: to branch around them takes more instructions (`linux-baseline --only counts`).
     #[inline]
-    pub(crate) fn fill(&mut self, encoded: EncodedRequest, walked: u64, departed: u64) {
+    pub(crate) fn fill(&mut self, encoded: &EncodedRequest, walked: u64, departed: u64) {
         let (words, used) = encoded.in_full(walked, departed);
         for (index, (word, value)) in self.body.0.iter_mut().zip(words).enumerate() {
             if index < used {
@@ -253,10 +253,6 @@ impl<F: Facade> Request<F> {
 /// Requests that can be queued at one CPU at the same time; one bit each in a word. A requester that finds all slots
 /// taken waits for a free one and serves its own requests meanwhile.
 const QUEUE_SLOTS: usize = 64;
-
-/// Requests that a CPU takes before it serves the first of them. A larger group would use more stack, of which handlers
-/// have little (`cargo xtask stack`).
-const GROUP: usize = 8;
 
 /// Value of a slot whose request was taken back, until the CPU takes it.
 pub(crate) const TAKEN_BACK: u64 = 1;
@@ -355,34 +351,17 @@ impl<F: Facade> Queue<F> {
 
     /// Takes everything that is ready and calls `serve` with each pointer, except for requests that were taken back.
     /// Owner only, interrupts off. The swap is a full barrier: what `serve` reads (descriptor, generation) is at least
-    /// as new as the ready bit. The slots of a group are freed before its first request is served: a requester may need
-    /// one at once.
+    /// as new as the ready bit. Each slot is freed before its request is served: its requester may need it at once.
     #[inline]
     pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
-        let ready = self.ready.swap_full(0);
-        let taken = |slot: u32| self.slots.0[slot as usize].swap_full(0);
-        let mut serve = |pointer: u64| {
+        let mut ready = self.ready.swap_full(0);
+        while ready != 0 {
+            let pointer = self.slots.0[ready.trailing_zeros() as usize].swap_full(0);
+            ready &= ready - 1;
             // Taken back (or regression 14, where the ready bit precedes the pointer).
             if pointer != TAKEN_BACK {
                 serve(core::ptr::with_exposed_provenance(pointer as usize));
             }
-        };
-        if ready.is_power_of_two() {
-            // Usually it is one, and then no list is needed.
-            return serve(taken(ready.trailing_zeros()));
-        }
-        let mut left = ready;
-        while left != 0 {
-            let mut group = [TAKEN_BACK; GROUP];
-            let mut places = group.iter_mut();
-            while left != 0
-                && let Some(place) = places.next()
-            {
-                *place = taken(left.trailing_zeros());
-                left &= left - 1;
-            }
-            // An empty place is treated like a request that was taken back. By reference: by value would be a copy.
-            group.iter().for_each(|pointer| serve(*pointer));
         }
     }
 }

@@ -1,42 +1,38 @@
 //! Requests with a descriptor: queueing one at each target, interrupting those whose queue was empty, and waiting.
 
-use crate::cpu::local_flag::LocalFlagSet;
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
-use crate::engine::{Engine, Pinned};
+use crate::design::Order;
+use crate::engine::Engine;
 use crate::facade::Facade;
 use crate::flush::token::Token;
 use crate::hooks::{CpuId, Event, Kernel};
 use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
 use core::cell::Cell;
 
-/// A request that is being queued.
-struct Sending<'a, 'k, K: Kernel<W>, const W: usize> {
-    engine: &'a Engine<'k, K, W>,
-    request: &'a Request<K::Facade>,
-    me: CpuId,
-    /// Marks that this CPU may have interrupts to send, and whether it runs on top of a sender that has.
-    sending: LocalFlagSet<'a>,
-    /// CPUs whose queue was empty: this requester must interrupt them.
-    fresh: CpuMask<W>,
-    /// Number of interrupts sent.
-    sent: u32,
-    /// Number of targets at which it was queued.
-    queued: &'a Cell<u32>,
+/// What has been sent of a request.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// Interrupts.
+    pub(crate) interrupts: Cell<u32>,
+    /// Targets at which it was queued, and which will acknowledge.
+    pub(crate) queued: Cell<u32>,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Queues one stack request at every target, sends, runs `meanwhile`, and waits for all targets, pinned or not.
+    /// Queues one stack request at every target, sends, does the local part unless that came first, and waits for all
+    /// targets, pinned or not. Takes over the caller's pin.
     ///
     /// After unpinning, nothing here may use `me`: the frame, and the request in it, migrates with the waiter.
-    pub(crate) fn request(
+    #[inline(never)]
+    pub(super) fn request(
         &self,
         token: &Token<'_, 'k, K, W>,
         targets: &CpuMask<W>,
-        encoded: EncodedRequest,
-        pin: Pinned<'_, K, W>,
-        meanwhile: impl FnOnce(),
+        encoded: &EncodedRequest,
+        local: &dyn Fn(&Self),
     ) {
+        let pin = self.still_pinned();
         let me = pin.cpu;
         let walked = if self.registers_walkers() { token.walked } else { 0 };
         let departed = if self.departs_on_request() { token.departed } else { 0 };
@@ -54,66 +50,98 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 &stack
             }
         };
-        let queued = Cell::new(0);
+        let (sent, about) = (Sent::default(), token.about());
         // From here on the frame cannot be left before every target is done with it, even if a hook panics.
         let complete = WaitOnDrop(|| {
-            request.sent(queued.get());
+            request.sent(sent.queued.get());
             self.wait_reporting(
-                me,
-                token.about(),
-                &|| self.has_not_answered(request, targets),
+                &|| self.report_stuck(me, self.has_not_answered(request, targets).unwrap_or(me), about),
                 &mut || request.is_complete(),
             );
             if let Some(own) = own {
                 own.close();
             }
         });
-        let sent = self.queue_at_all(token, targets, request, me, &queued);
+        let sending = self.cpus[me].own.sending.set();
+        let full = self.queue_at(targets, request, me, sending.nested, &sent);
+        if !full.is_empty() {
+            self.queue_at_full(full, request, me, sending.nested, &sent, about);
+        }
+        drop(sending);
         self.kernel.event(Event::Interrupted {
-            sent,
-            targets: queued.get(),
+            sent: sent.interrupts.get(),
+            targets: sent.queued.get(),
         });
-        meanwhile();
+        if self.policy().order != Order::Serial {
+            local(self);
+        }
         match self.policy().wait.is_preemptible() {
             false => drop((complete, pin)),
             true => drop((pin, complete)),
         }
     }
 
-    /// Queues `request` at every target and interrupts those whose queue was empty. Returns how many. `queued` counts
-    /// those that will acknowledge.
-    fn queue_at_all(
+    /// Queues `request` at every target whose queue is not full, and interrupts those whose queue was empty. Returns
+    /// the others.
+    // Not inlined: the wait for the answers needs no room for this.
+    #[inline(never)]
+    fn queue_at(
         &self,
-        token: &Token<'_, 'k, K, W>,
         targets: &CpuMask<W>,
         request: &Request<K::Facade>,
         me: CpuId,
-        queued: &Cell<u32>,
-    ) -> u32 {
-        let mut sending = Sending {
-            engine: self,
-            request,
-            me,
-            sending: self.cpus[me].own.sending.set(),
-            fresh: CpuMask::EMPTY,
-            sent: 0,
-            queued,
-        };
-        // If more CPUs send than a queue has slots, they must not all wait for the first target. Full queues are
-        // skipped and retried in an order that differs by requester.
-        let mut full = CpuMask::<W>::EMPTY;
+        nested: bool,
+        sent: &Sent,
+    ) -> CpuMask<W> {
+        let (mut fresh, mut full) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for cpu in targets.iter() {
             let target = &self.cpus[cpu];
             match self.put(target, me, request) {
-                Some(place) => sending.queued(cpu, target, place),
+                Some((slot, first)) => {
+                    if first || nested {
+                        fresh.insert(cpu);
+                        sent.interrupts.set(sent.interrupts.get() + 1);
+                    }
+                    sent.queued.set(sent.queued.get() + 1);
+                    self.take_back_if_off(target, slot, request);
+                }
+                // Offline since it was chosen, with all its slots taken until it comes online: not to be waited for
+                // (C5).
+                None if target.state().is_off() => {}
                 None => full.insert(cpu),
             }
         }
-        if !full.is_empty() {
-            sending.queue_at_full(token, &full);
+        if !fresh.is_empty() {
+            // Pairs with `after_ipi` in `on_ipi`.
+            K::Facade::before_ipi();
+            self.kernel.send_ipi(&fresh);
         }
-        sending.interrupt();
-        sending.sent
+        full
+    }
+
+    /// Waits for a slot at each of the CPUs whose queue was full. Whichever has one first is next: if more CPUs send
+    /// than a queue has slots, they must not all wait for the same one. The interrupts that are due have been sent. A
+    /// requester that found a queue empty must send the one that all later requesters rely on. Otherwise two requesters
+    /// could each wait for a queue that is served only after the other's interrupt (C5).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn queue_at_full(
+        &self,
+        mut full: CpuMask<W>,
+        request: &Request<K::Facade>,
+        me: CpuId,
+        nested: bool,
+        sent: &Sent,
+        about: (u64, u64),
+    ) {
+        let first = full.iter().next().unwrap_or(me);
+        self.wait_inlined(
+            || self.report_stuck(me, first, about),
+            || {
+                full = self.queue_at(&full, request, me, nested, sent);
+                full.is_empty()
+            },
+        );
     }
 
     /// C5: a CPU that went offline after `put` either finds the request in its own drain (and acknowledges), or is seen
@@ -152,53 +180,5 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         request: &Request<K::Facade>,
     ) -> Option<(u32, bool)> {
         target.queue.put(me, request)
-    }
-}
-
-impl<'k, K: Kernel<W>, const W: usize> Sending<'_, 'k, K, W> {
-    /// The request is in slot `slot` of the queue of `cpu`, which was empty if `first`.
-    #[inline]
-    fn queued(&mut self, cpu: CpuId, target: &PerCpu<K::Facade>, (slot, first): (u32, bool)) {
-        if first || self.sending.nested {
-            self.fresh.insert(cpu);
-            self.sent += 1;
-        }
-        self.queued.set(self.queued.get() + 1);
-        self.engine.take_back_if_off(target, slot, self.request);
-    }
-
-    /// Waits for a slot at each of the CPUs whose queue was full.
-    #[cold]
-    fn queue_at_full(&mut self, token: &Token<'_, 'k, K, W>, full: &CpuMask<W>) {
-        let (engine, me) = (self.engine, self.me);
-        for cpu in full.iter_from(me) {
-            let target = &engine.cpus[cpu];
-            let mut place = engine.put(target, me, self.request);
-            if place.is_none() {
-                // A requester that found a queue empty must send the interrupt that all later requesters rely on. It
-                // sends these interrupts before it waits. Otherwise two requesters could each wait for a queue that is
-                // served only after the other's interrupt (C5).
-                self.interrupt();
-                let request = self.request;
-                engine.wait_reporting(me, token.about(), &|| Some(cpu), &mut || {
-                    place = engine.put(target, me, request);
-                    place.is_some() || target.state().is_off()
-                });
-            }
-            // Offline since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
-            if let Some(place) = place {
-                self.queued(cpu, target, place);
-            }
-        }
-    }
-
-    /// Interrupts the CPUs whose queue was empty.
-    #[inline]
-    fn interrupt(&mut self) {
-        if !self.fresh.is_empty() {
-            // Pairs with `after_ipi` in `on_ipi`.
-            K::Facade::before_ipi();
-            self.engine.kernel.send_ipi(&core::mem::take(&mut self.fresh));
-        }
     }
 }

@@ -88,7 +88,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if targets.is_empty() {
             drop(pin);
         } else {
-            self.interrupt(&mut token, targets, EncodedRequest::END_WALKS, pin, &|_| {});
+            self.interrupt(&mut token, &targets, &EncodedRequest::END_WALKS, pin, &|_| {});
         }
         let _done = token.wait();
         self.review_walks(space, interrupted);
@@ -120,7 +120,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.masked(|| self.forget_walks(&self.cpus[pin.cpu], walked, false));
         }
         if !targets.is_empty() {
-            self.interrupt(&mut token, targets, EncodedRequest::END_WALKS, pin, &|_| {});
+            self.interrupt(&mut token, &targets, &EncodedRequest::END_WALKS, pin, &|_| {});
         }
         let _done = token.wait();
     }

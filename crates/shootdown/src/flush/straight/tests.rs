@@ -136,29 +136,44 @@ fn sole_cpu_of_a_space_sends_no_request() {
 }
 
 #[test]
-fn full_queue_takes_the_general_path() {
-    let (engine, space) = running(DESIGN, 2);
-    let queue = &engine.cpus[1].queue;
-    while queue.claim(1, TAKEN_BACK).is_some() {}
-    SEEN.take();
-    let mut full = true;
-    ON_WAIT.set(Some(Box::new(move |_| {
+fn full_queue_is_waited_for_until_a_slot_is_free_or_the_cpu_is_offline() {
+    for off in [false, true] {
+        let (engine, space) = running(DESIGN, 2);
         let queue = &engine.cpus[1].queue;
-        if core::mem::take(&mut full) {
-            (0..64).for_each(|slot| {
-                queue.publish_slot(slot);
-            });
-            queue.take(|_| {});
+        while queue.claim(1, TAKEN_BACK).is_some() {}
+        SEEN.take();
+        EVENTS.take();
+        let mut full = true;
+        ON_WAIT.set(Some(Box::new(move |_| {
+            let queue = &engine.cpus[1].queue;
+            match core::mem::take(&mut full) {
+                true if off => on(1, || engine.cpu_offline()),
+                true => {
+                    (0..64).for_each(|slot| {
+                        queue.publish_slot(slot);
+                    });
+                    queue.take(|_| {});
+                }
+                false => all_answer(engine),
+            }
+        })));
+        let _done = engine.flush(space, Range::page(0x1000));
+        ON_WAIT.set(None);
+        let seen: Vec<_> = SEEN.take().into_iter().filter(|seen| *seen != Here).collect();
+        let interrupted: &[Seen] = if off {
+            &[Waited]
         } else {
-            all_answer(engine);
-        }
-    })));
-    let _done = engine.flush(space, Range::page(0x1000));
-    ON_WAIT.set(None);
-    assert_eq!(SEEN.take(), [Here, Waited, BeforeIpi, Sent([1].into()), Waited, Here]);
-    assert_eq!(PINS.get(), 0);
-    // What it says of interrupts that are owed is as it was.
-    assert!(!engine.cpus[0].own.sending.is_set());
+            &[Waited, BeforeIpi, Sent([1].into()), Waited]
+        };
+        assert_eq!(seen, interrupted);
+        let sent = EVENTS.take().into_iter().find_map(|event| match event {
+            Event::Interrupted { sent, .. } => Some(sent),
+            _ => None,
+        });
+        assert_eq!(sent, Some(u32::from(!off)));
+        assert_eq!(PINS.get(), 0);
+        assert!(!engine.cpus[0].own.sending.is_set());
+    }
 }
 
 #[test]

@@ -234,7 +234,7 @@ fn flush_waits_for_a_switching_cpu_to_load() {
 /// A request to catch up in CPU 0's queue.
 fn queued() -> &'static Request<World> {
     let asked = Box::leak(Box::new(Request::<World>::sending()));
-    asked.write(EncodedRequest::CATCH_UP, 0, 0);
+    asked.write(&EncodedRequest::CATCH_UP, 0, 0);
     asked
 }
 
@@ -290,7 +290,7 @@ fn handler_acknowledges_early_and_a_waiter_after_invalidation() {
                 let generation = space.log.generation.fetch_add_full(1) + 1;
                 let asked: &'static Request<World> = Box::leak(Box::new(Request::sending()));
                 asked.write(
-                    EncodedRequest::space(space.id(), generation, &Range::page(0x2000)),
+                    &EncodedRequest::space(space.id(), generation, &Range::page(0x2000)),
                     0,
                     0,
                 );
@@ -319,7 +319,7 @@ fn first_of_two_dequeued_requests_catches_up_with_both() {
         let generation = space.log.generation.fetch_add_full(1) + 1;
         let asked: &'static Request<World> = Box::leak(Box::new(Request::sending()));
         asked.write(
-            EncodedRequest::space(space.id(), generation, &Range::page(address)),
+            &EncodedRequest::space(space.id(), generation, &Range::page(address)),
             0,
             0,
         );
@@ -378,7 +378,10 @@ fn nothing_is_missed_that_is_overwritten_meanwhile(
 fn overwritten_log_entry_flushes_the_tag() {
     nothing_is_missed_that_is_overwritten_meanwhile(
         |_, space| (&space.log, &space.log.generation),
-        |engine, space, [first, last]| engine.flush_logged(&space.log, first - 1, last, Tag(5)),
+        |engine, space, [first, last]| {
+            let slot = &engine.cpus[1].own.slots[0];
+            engine.flush_logged(slot, &space.log, (first - 1, last), Tag(5));
+        },
         Local::Tag(Tag(5)),
     );
 }

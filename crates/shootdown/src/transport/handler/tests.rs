@@ -262,7 +262,7 @@ fn target_has_ended_its_walks_when_it_answers() {
     on(1, || drop(engine.walk(space)));
     let request: &'static Request<World> = Box::leak(Box::new(Request::sending()));
     let address = core::ptr::from_ref(space).expose_provenance() as u64;
-    request.write(EncodedRequest::END_WALKS, address, 0);
+    request.write(&EncodedRequest::END_WALKS, address, 0);
     assert!(engine.cpus[1].queue.put(0, request).is_some());
     request.sent(1);
     interleave::after_each(move || {

@@ -116,7 +116,8 @@ fn full_queue_with_a_new_free_slot_is_not_waited_for() {
         false
     });
     let seen = flush(engine, space, move |_| answer(engine));
-    assert_eq!(seen, [BeforeIpi, Sent([1, 2].into()), Waited]);
+    let [first, then] = [[2], [1]].map(|cpu| Sent(cpu.into()));
+    assert_eq!(seen, [BeforeIpi, first, BeforeIpi, then, Waited]);
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn slot_wait_serves_requests_unless_the_handler_does() {
         let (engine, space) = three(Policy { wait, ..DESIGN });
         fill(engine, 1);
         let asked = Box::leak(Box::new(Request::<World>::sending()));
-        asked.write(EncodedRequest::CATCH_UP, 0, 0);
+        asked.write(&EncodedRequest::CATCH_UP, 0, 0);
         let asked: &'static Request<World> = asked;
         assert_eq!(engine.cpus[0].queue.put(1, asked), Some((1, true)));
         asked.sent(1);
