@@ -6,7 +6,7 @@ use crate::arch::{self, controller, interrupts, traps};
 use crate::cpu::{self, Cpu, MOST_CPUS, add, cpu};
 use crate::facade::Bare;
 use crate::{invalidate, measure, serial, time};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Policy, Root, Stuck, Tag};
 use shootdown_cpu::{FlushByIpi, Processor};
 
@@ -21,6 +21,8 @@ pub struct Hooks {
     pub emulated: bool,
     /// For broadcasts that the firmware rejects.
     pub by_ipi: FlushByIpi<Bare, MOST_CPUS>,
+    /// The firmware has rejected a broadcast: handlers must look at `by_ipi`.
+    pub rejects: AtomicBool,
     /// A CPU that does not answer is a violation (C5): if instructions are counted, the host cannot have delayed it.
     pub silence_is_violation: bool,
 }
@@ -32,13 +34,26 @@ impl Hooks {
         let me = cpu().id;
         let is_up = |other: &&Cpu| other.id != me && other.up.load(Ordering::Acquire);
         let others = cpu::all().iter().filter(is_up).map(|other| other.id);
+        // Visible to a handler that sees the interrupt's reason, which `send` publishes.
+        self.rejects.store(true, Ordering::Relaxed);
         let send = || controller::send(others.clone(), traps::SHOOTDOWN);
         self.by_ipi.everywhere(me, others.clone(), send, Self::flush_here);
     }
 
     /// Flushes everything here if a rejected broadcast requires it. In the handler, before the engine's.
     #[cfg(target_arch = "riscv64")]
+    #[inline]
     pub fn serve_refused(&self) {
+        if self.rejects.load(Ordering::Relaxed) {
+            self.serve_rejected();
+        }
+    }
+
+    // Not inlined: the registers that it needs would be saved by every interrupt.
+    #[cold]
+    #[inline(never)]
+    #[cfg(target_arch = "riscv64")]
+    fn serve_rejected(&self) {
         self.by_ipi.serve(cpu().id, Self::flush_here);
     }
 

@@ -28,16 +28,28 @@ pub fn acknowledges_late() -> bool {
 #[inline]
 pub fn shootdown(end_of_interrupt: impl FnOnce()) {
     let cpu = cpu();
-    let entered = Own::if_kept();
     add(&cpu.counts.taken, 1);
+    match Own::if_kept() {
+        Some(entered) => shootdown_timed(cpu, &entered, end_of_interrupt),
+        None => serve_requests(end_of_interrupt),
+    }
+}
+
+#[inline]
+fn serve_requests(end_of_interrupt: impl FnOnce()) {
     // SAFETY: interrupts are off. The controller has taken the interrupt into service: one that is sent meanwhile
     // arrives again.
     unsafe { crate::engine().on_ipi() };
     end_of_interrupt();
-    if let Some(entered) = entered {
-        let spent = handler_over(cpu, &entered);
-        add(&cpu.counts.taken_ticks, spent);
-    }
+}
+
+// Not inlined: the registers that it needs would be saved by every interrupt.
+#[cold]
+#[inline(never)]
+fn shootdown_timed(cpu: &Cpu, entered: &Own, end_of_interrupt: impl FnOnce()) {
+    serve_requests(end_of_interrupt);
+    let spent = handler_over(cpu, entered);
+    add(&cpu.counts.taken_ticks, spent);
 }
 
 /// The timer interrupt of this CPU. Returns whether it was rearmed.

@@ -160,15 +160,26 @@ unsafe impl Word for AtomicU64 {
     }
     #[inline]
     fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
-        around_rmw(|| self.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst))
+        let old = around_rmw(|| self.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst));
+        if cfg!(target_arch = "riscv64") {
+            // LR and SC: the release of the SC does not order its store before later loads.
+            fence(Ordering::SeqCst);
+        }
+        old
     }
 }
 
-/// A locked instruction is a full barrier on x86. Elsewhere the read-modify-write needs a fence on either side.
+/// A locked instruction is a full barrier on x86. So is an AMO with `aqrl` on RISC-V: every earlier access precedes it,
+/// and it precedes every later one (the unprivileged manual, "RVWMO", preserved program order, rules 5 and 6). Elsewhere
+/// the read-modify-write needs a fence on either side.
 #[cfg(target_has_atomic = "64")]
 #[inline]
 fn around_rmw<T>(rmw: impl FnOnce() -> T) -> T {
-    if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+    if cfg!(any(
+        target_arch = "x86_64",
+        target_arch = "x86",
+        target_arch = "riscv64"
+    )) {
         rmw()
     } else {
         fence(Ordering::SeqCst);

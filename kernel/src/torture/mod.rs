@@ -79,7 +79,9 @@ pub fn run(options: &Options) -> ! {
     } else {
         options.threads.min(all)
     };
-    jitter::set(timer::interval(options.jitter << time::instruction_shift().unwrap_or(0)));
+    jitter::set(timer::interval(
+        options.jitter << time::instruction_shift().unwrap_or(0),
+    ));
     process::poison_large_frames();
     ARENA.store(
         Box::leak(Box::new(Arena::new(

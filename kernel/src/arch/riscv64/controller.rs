@@ -21,7 +21,10 @@ pub fn enable() {}
 pub fn send(cpus: impl IntoIterator<Item = usize>, interrupt: u8) {
     let harts = cpus.into_iter().map(|cpu| {
         // Release: the request comes before. Pairs with the acquire in `traps.rs`.
-        cpu::all()[cpu].local.pending_ipis.fetch_or(1 << interrupt, Ordering::Release);
+        cpu::all()[cpu]
+            .local
+            .pending_ipis
+            .fetch_or(1 << interrupt, Ordering::Release);
         controller_id(cpu)
     });
     Controller::Sbi.send(harts, interrupt);

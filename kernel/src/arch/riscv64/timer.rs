@@ -72,5 +72,9 @@ pub fn tick(usual: u32) -> u32 {
 /// 500 instructions then, and with torture's shortest interval (700) harts that take turns would do little else. 16 is
 /// a judgement: the handler then takes a twentieth of the time.
 pub fn interval(ticks: u64) -> u64 {
-    if features::has_timer_register() { ticks } else { ticks * 16 }
+    if features::has_timer_register() {
+        ticks
+    } else {
+        ticks * 16
+    }
 }

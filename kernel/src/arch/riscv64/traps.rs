@@ -328,18 +328,24 @@ extern "C" fn take(cause: u64) -> u64 {
             u64::from(pending_ipis & 1 << JOB != 0)
         }
         TIMER => {
-            let entered = time::Own::if_kept();
-            // It stays pending until it is rearmed or stopped. Not both: QEMU ends a turn at each. After the first on
-            // every hart, a hart that waits in the firmware would have a turn of 100 ms.
-            if !trap::timer(cpu) {
-                timer::arm(0);
-            }
-            if let Some(entered) = entered {
-                trap::handler_over(cpu, &entered);
-            }
+            take_timer(cpu);
             1
         }
         _ => 0,
+    }
+}
+
+// Not inlined: the registers that it needs would be saved by every interrupt.
+#[inline(never)]
+fn take_timer(cpu: &cpu::Cpu) {
+    let entered = time::Own::if_kept();
+    // It stays pending until it is rearmed or stopped. Not both: QEMU ends a turn at each. After the first on every hart,
+    // a hart that waits in the firmware would have a turn of 100 ms.
+    if !trap::timer(cpu) {
+        timer::arm(0);
+    }
+    if let Some(entered) = entered {
+        trap::handler_over(cpu, &entered);
     }
 }
 

@@ -42,7 +42,10 @@ pub fn multiboot(address: u32) -> BootInfo {
     // SAFETY: the loader passes the address of a valid structure, which is never written.
     let boot_info =
         unsafe { BootInformation::load(memory::direct(u64::from(address))) }.expect("the loader says where it is");
-    let line = boot_info.command_line_tag().and_then(|tag| tag.cmdline().ok()).unwrap_or("");
+    let line = boot_info
+        .command_line_tag()
+        .and_then(|tag| tag.cmdline().ok())
+        .unwrap_or("");
     let areas = boot_info
         .memory_map_tag()
         .expect("the loader says what memory there is")
