@@ -170,7 +170,7 @@ unsafe impl Word for AtomicU64 {
 }
 
 /// A locked instruction is a full barrier on x86. So is an AMO with `aqrl` on RISC-V: every earlier access precedes it,
-/// and it precedes every later one (the unprivileged manual, "RVWMO", preserved program order, rules 5 and 6). Elsewhere
+/// and it precedes every later one (the unprivileged manual, RVWMO, preserved program order, rules 5 and 6). Elsewhere
 /// the read-modify-write needs a fence on either side.
 #[cfg(target_has_atomic = "64")]
 #[inline]

@@ -339,8 +339,8 @@ extern "C" fn take(cause: u64) -> u64 {
 #[inline(never)]
 fn take_timer(cpu: &cpu::Cpu) {
     let entered = time::Own::if_kept();
-    // It stays pending until it is rearmed or stopped. Not both: QEMU ends a turn at each. After the first on every hart,
-    // a hart that waits in the firmware would have a turn of 100 ms.
+    // It stays pending until it is rearmed or stopped. Not both: QEMU ends a turn at each. After the first on every
+    // hart, a hart that waits in the firmware would have a turn of 100 ms.
     if !trap::timer(cpu) {
         timer::arm(0);
     }
