@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_is_without_boot_and_console() {
+    fn cause_omits_the_boot_and_the_path_of_the_console() {
         let why = "bugs, 2 CPUs, shootdown=ipi: poke with 2 threads: 13 reads were stale; its console is in /x";
         assert_eq!(cause(why), "poke with 2 threads: 13 reads were stale");
         assert_eq!(cause("alone"), "alone");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fragment_replaces_what_it_names_and_keeps_the_rest() {
+    fn config_fragment_overrides_settings_of_the_base() {
         let base = "# comment\nCONFIG_SMP=y\nCONFIG_PREEMPT_VOLUNTARY=y\n";
         let fragment = "# At boot: pti=on\nCONFIG_PREEMPT_VOLUNTARY=n\nCONFIG_PREEMPT=y\n";
         assert_eq!(
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fragment_is_there_and_every_file_has_a_name() {
+    fn every_config_fragment_is_listed_and_changes_something() {
         for name in NAMES {
             let config = Config::read(Some(name)).unwrap();
             assert!(config.settings.contains("CONFIG_SMP=y"), "{name}");

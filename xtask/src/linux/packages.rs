@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_libraries_that_a_program_names_are_found() {
+    fn needed_libraries_are_parsed_from_readelf() {
         let listing = " 0x0000000000000001 (NEEDED)             Shared library: [libm.so.6]\n\
                        0x000000000000000e (SONAME)             Library soname: [libz.so.1]\n\
                        0x0000000000000001 (NEEDED)             Shared library: [libc.so.6]\n";

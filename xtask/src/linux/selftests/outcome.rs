@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_fails_once_among_several_of_the_name_has_failed() {
+    fn part_name_reported_again_keeps_its_failure() {
         assert_eq!(outcome(0, "ok 1 a\nnot ok 2 a\nok 3 a").parts["a"], Verdict::Failed);
     }
 }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_passes_on_stock_can_be_worse() {
+    fn verdict_is_an_error_only_where_the_engine_fails_and_stock_passes() {
         let against = |stock: Kernel, ours: Kernel| verdict(&[stock, ours]);
         let failed = "ok 1 a\nnot ok 2 b";
         assert_eq!(against(kernel("Linux", 1, failed), kernel("ipi", 1, failed)), Ok(()));
