@@ -15,6 +15,7 @@ mod embed;
 mod fuzz;
 mod iso;
 mod kernel;
+mod kernel_case;
 mod linux;
 mod linux_baseline;
 mod minimal_c;

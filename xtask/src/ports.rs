@@ -9,7 +9,7 @@ use std::time::Instant;
 use shootdown_known_bugs::Known;
 use shootdown_qemu::{Arch, Emulator, Image};
 
-use super::kernel::{Case, Expected};
+use super::kernel_case::{Case, Expected};
 use super::needs::Need;
 use super::torture::takes_parallel_harts;
 use super::{cases, kernel, presets, stream, torture, workspace};

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use shootdown::Design;
 use shootdown_qemu::{Arch, Emulator};
 
-use super::kernel::Case;
+use super::kernel_case::Case;
 use super::{cases, torture};
 
 /// Seeds of each preset, and numbers of CPUs in turn.

@@ -2,7 +2,7 @@
 
 use shootdown_qemu::{Arch, Emulator};
 
-use super::kernel::Case;
+use super::kernel_case::Case;
 
 /// Clocks: log2 of the nanoseconds of an instruction is below this.
 const CLOCKS: u8 = 11;

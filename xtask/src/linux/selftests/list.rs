@@ -5,8 +5,8 @@
 pub enum Line {
     /// A setting of the kernel, for the tests behind it.
     Setting(&'static str),
-    /// A test with its arguments, and its time limit in seconds of the guest's clock: 10⁹ instructions each, of all CPUs
-    /// together, which take the emulator some ten seconds.
+    /// A test with its arguments, and its time limit in seconds of the guest's clock: 10⁹ instructions each, of all
+    /// CPUs together, which take the emulator some ten seconds.
     Test(&'static str, u32),
 }
 use Line::{Setting, Test};
