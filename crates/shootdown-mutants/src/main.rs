@@ -65,7 +65,7 @@ struct Options {
     known: bool,
     /// Try only the mutations that are argued to be equivalent or harmless; it is an error when one is caught.
     #[arg(long)]
-    caveat: bool,
+    argued: bool,
     /// Sums and survivors only, not the whole table.
     #[arg(long)]
     brief: bool,
@@ -84,7 +84,8 @@ const EXAMPLES: &str = "Examples:
   cargo xtask mutants --slice                what the test command tries
   cargo xtask mutants --list --only relax    names, with lines
   cargo xtask mutants --known --brief        sums of what is known, without trying
-  cargo xtask mutants --doubt --tools engine whether the engine's tests catch what is argued about
+  cargo xtask mutants --argued --tools engine
+                                             whether the engine's tests catch what is argued about
 
 Exit status: 0 when every mutation was caught or is argued about in crates/shootdown/mutants.toml, 1 when one survives,
 2 on bad usage.";
@@ -165,7 +166,7 @@ fn run(mut options: Options) -> Result<bool, String> {
         );
         let is_open = |number: &u32| {
             let mutant = &mutants[*number as usize - 1];
-            options.caveat == arguments.about(&mutant.name()).is_some() && !trial.settled(mutant, *number)
+            options.argued == arguments.about(&mutant.name()).is_some() && !trial.settled(mutant, *number)
         };
         let open: Vec<u32> = numbers.iter().copied().filter(is_open).collect();
         try_all(&trial, mutants, &open, usize::from(options.jobs))?;

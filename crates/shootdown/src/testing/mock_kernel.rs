@@ -41,7 +41,7 @@ std::thread_local! {
     pub(crate) static STEPS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     /// Whether interrupts are off.
     pub(crate) static MASKED: Cell<bool> = const { Cell::new(false) };
-    /// What the kernel says of interrupts when asked.
+    /// Whether the kernel says that interrupts are off when the engine has not masked them.
     pub(crate) static SAYS_OFF: Cell<bool> = const { Cell::new(false) };
     /// The last stuck report.
     pub(crate) static REPORTED: Cell<Option<Stuck>> = const { Cell::new(None) };
@@ -103,7 +103,7 @@ unsafe impl<const W: usize> Kernel<W> for World {
         MASKED.set(saved != 0);
     }
     fn interrupts_are_off(&self) -> bool {
-        SAYS_OFF.get()
+        SAYS_OFF.get() || MASKED.get()
     }
     fn send_ipi(&self, targets: &CpuMask<W>) {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Sent(targets.iter().collect())));

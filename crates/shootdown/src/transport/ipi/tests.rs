@@ -310,6 +310,24 @@ fn late_target_is_reported_once_with_few_clock_reads() {
 }
 
 #[test]
+fn queue_that_stays_full_is_reported() {
+    let (engine, space) = three(Policy { stuck_ns: 10, ..DESIGN });
+    fill(engine, 1);
+    // It is late at the third look at the clock.
+    CLOCK.set([120, 110, 109, 100].into());
+    let mut is_empty = false;
+    let seen = flush(engine, space, move |round| {
+        is_empty |= round == 700;
+        if is_empty {
+            answer(engine);
+        }
+    });
+    let (wait, rest) = seen.split_at(seen.iter().rposition(|seen| *seen == BeforeIpi).expect("it has a slot"));
+    assert_eq!(wait.iter().filter(|seen| **seen == Seen::Stuck(1)).count(), 1);
+    assert_eq!(rest, [BeforeIpi, Sent([1].into()), Waited]);
+}
+
+#[test]
 fn each_of_many_targets_is_waited_for() {
     // More than the tickets that a token stores.
     const CPUS: usize = 20;
