@@ -63,42 +63,41 @@ static struct shootdown_space *space_of(struct mm_struct *mm)
 	return (struct shootdown_space *)&mm->context.shootdown;
 }
 
-/* Hooks of the engine. */
+/* Hooks of the engine: the list is in xtask/src/linux/build.rs. */
 
-static u32 this_cpu(void *unused)
+u32 shootdown_hook_cpu(void)
 {
 	return raw_smp_processor_id();
 }
 
-static void send_ipi(void *unused, const u64 *targets)
+void shootdown_hook_send_ipi(const u64 *targets)
 {
-	const struct cpumask *cpus = (const struct cpumask *)targets;
-	unsigned int first = cpumask_first(cpus);
+	__apic_send_IPI_mask((const struct cpumask *)targets, SHOOTDOWN_VECTOR);
+}
 
-	if (cpumask_next(first, cpus) >= nr_cpu_ids)
-		__apic_send_IPI(first, SHOOTDOWN_VECTOR);
-	else
-		__apic_send_IPI_mask(cpus, SHOOTDOWN_VECTOR);
+void shootdown_hook_send_ipi_to(u32 target)
+{
+	__apic_send_IPI(target, SHOOTDOWN_VECTOR);
 }
 
 #ifdef CONFIG_PREEMPTION
-static void pin(void *unused)
+void shootdown_hook_pin(void)
 {
 	preempt_disable();
 }
 
-static void unpin(void *unused)
+void shootdown_hook_unpin(void)
 {
 	preempt_enable();
 }
 #endif
 
-static u64 now_ns(void *unused)
+u64 shootdown_hook_now_ns(void)
 {
 	return ktime_get_mono_fast_ns();
 }
 
-static void stuck(void *unused, const struct shootdown_stuck *report)
+void shootdown_hook_stuck(const struct shootdown_stuck *report)
 {
 	printk_deferred(KERN_WARNING "shootdown: CPU %u waits for CPU %u, which does not answer (space %llu, generation %llu)\n",
 			report->waiter, report->target, report->space, report->generation);
@@ -143,7 +142,7 @@ static void has_loaded(struct mm_struct *prev, struct mm_struct *next)
  * The engine has loaded the kernel's root in place of an mm: because of a request while it was lazy, because the mm ends,
  * or below, in switch_mm_irqs_off().
  */
-static void unloaded(void *unused, u64 root)
+void shootdown_hook_unloaded(u64 root)
 {
 	/* A waiter that serves requests has masked interrupts itself, which lockdep does not see. */
 	bool unseen = lockdep_hardirqs_enabled();
@@ -176,17 +175,6 @@ void __init shootdown_boot(void)
 {
 	struct shootdown_machine machine = {};
 	struct shootdown_settings settings = {
-		.hooks = {
-			.cpu = this_cpu,
-			.send_ipi = send_ipi,
-#ifdef CONFIG_PREEMPTION
-			.pin = pin,
-			.unpin = unpin,
-#endif
-			.now_ns = now_ns,
-			.unloaded = unloaded,
-			.stuck = stuck,
-		},
 		.machine = &machine,
 		.cpu_words = SHOOTDOWN_CPU_WORDS,
 		.cpus = nr_cpu_ids,

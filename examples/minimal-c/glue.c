@@ -1,5 +1,5 @@
 /* All the code that this kernel needs for the engine. The library executes the instructions (the feature
- * `instructions`); the machine's part is the number of a CPU and sending an IPI. */
+ * `instructions`); the machine's part is the number of a CPU and sending an IPI, the hooks that SHOOTDOWN_HOOKS names. */
 #include "kernel.h"
 #include "machine.h"
 #include <shootdown.h>
@@ -14,20 +14,17 @@ static struct shootdown_space *space;
 static _Alignas(SHOOTDOWN_ALIGNMENT) char engine_memory[SHOOTDOWN_ENGINE_SIZE(CPUS, TAGS)];
 static _Alignas(SHOOTDOWN_ALIGNMENT) char space_memory[SHOOTDOWN_SPACE_SIZE];
 
-static uint32_t cpu(void *kernel) {
-    (void)kernel;
+uint32_t shootdown_hook_cpu(void) {
     return this_cpu();
 }
 
-static void send_ipi(void *kernel, const uint64_t *targets) {
-    (void)kernel;
+void shootdown_hook_send_ipi(const uint64_t *targets) {
     send_interrupts(*targets);
 }
 
 void set_up(uint64_t kernel_root, uint64_t root) {
     static struct shootdown_machine machine;
     static struct shootdown_settings settings = {
-        .hooks = {.cpu = cpu, .send_ipi = send_ipi},
         .not_preemptible = true,
         .machine = &machine,
         .cpu_words = SHOOTDOWN_CPU_WORDS,

@@ -28,8 +28,65 @@ pub const PACKAGES: [(&str, &str); 4] = [
     ("pkg-config", "pkg-config"),
 ];
 
-/// The builds: the design (or all), the optimisation level, and the limit of the code in bytes.
-const BUILDS: [(&str, &str, u64); 3] = [("ipi", "s", 30 << 10), ("ipi", "3", 44 << 10), ("", "3", 96 << 10)];
+/// A build of the library.
+struct Build {
+    /// The one design, or empty for all.
+    design: &'static str,
+    /// The optimisation level.
+    opt: &'static str,
+    /// The limit of the code in bytes.
+    limit: u64,
+    /// The hooks that are called by name; the library then executes the instructions. Empty: pointers, also for these.
+    hooks: &'static str,
+}
+
+const BUILDS: [Build; 4] = [
+    pointers("ipi", "s", 30 << 10),
+    pointers("ipi", "3", 44 << 10),
+    Build {
+        hooks: "cpu send_ipi send_ipi_to",
+        ..pointers("ipi", "3", 32 << 10)
+    },
+    pointers("", "3", 96 << 10),
+];
+
+const fn pointers(design: &'static str, opt: &'static str, limit: u64) -> Build {
+    Build {
+        design,
+        opt,
+        limit,
+        hooks: "",
+    }
+}
+
+impl Build {
+    /// The first cell of its rows.
+    fn name(&self) -> String {
+        match (self.design, self.hooks) {
+            ("", _) => "all".into(),
+            (design, "") => design.into(),
+            (design, _) => format!("{design}, hooks by name"),
+        }
+    }
+
+    fn settings(&self) -> Vec<String> {
+        let mut settings = vec![
+            format!("SHOOTDOWN_DESIGN={}", self.design),
+            format!("SHOOTDOWN_OPT={}", self.opt),
+        ];
+        if !self.hooks.is_empty() {
+            settings.push(format!("SHOOTDOWN_HOOKS={}", self.hooks));
+            settings.push("SHOOTDOWN_FEATURES=instructions".into());
+        }
+        settings
+    }
+
+    /// The names that the kernel supplies.
+    fn supplied(&self) -> BTreeSet<String> {
+        let hooks = self.hooks.split_whitespace().map(|hook| format!("{HOOK}{hook}"));
+        hooks.chain([SUPPLIED.to_string()]).collect()
+    }
+}
 
 /// Calls of C whose stack is measured, and the limits in bytes: of the library for one design, and of that for all.
 const STACK: [(&str, u64, u64); 6] = [
@@ -41,8 +98,9 @@ const STACK: [(&str, u64, u64); 6] = [
     ("engine_init", 896, 960),
 ];
 
-/// The one undefined name: the kernel supplies it.
+/// The name that the kernel supplies in any case, and the beginning of those of hooks that are called by name.
 const SUPPLIED: &str = "shootdown_panic";
+const HOOK: &str = "shootdown_hook_";
 
 /// Relocations of x86-64 that need a global offset table: R_X86_64_GOTPCREL, GOTPCRELX and REX_GOTPCRELX.
 const GOT: [u32; 3] = [9, 41, 42];
@@ -60,36 +118,30 @@ pub fn run(end: Instant) -> Result<(), String> {
     stacks.load_style(presets::NOTHING);
     stacks.set_header(["design", "arch"].into_iter().chain(STACK.map(|(call, ..)| call)));
     let mut wrong = Vec::new();
-    for (design, opt, limit) in BUILDS {
+    for one in BUILDS {
         for (arch, ..) in ARCHES {
-            let assembly = folder().join(format!("{arch}-{design}-{opt}.s"));
-            let settings = [
-                format!("SHOOTDOWN_DESIGN={design}"),
-                format!("SHOOTDOWN_OPT={opt}"),
-                format!("SHOOTDOWN_ASSEMBLY={}", assembly.display()),
-            ];
+            let what = format!("{arch}, {}, {}", one.name(), one.opt);
+            let assembly = folder().join(format!("{arch}-{}.s", one.name().replace([',', ' '], "-")));
+            let mut settings = one.settings();
+            settings.push(format!("SHOOTDOWN_ASSEMBLY={}", assembly.display()));
             let object = Object::read(&build(arch, &settings, end)?)?;
-            let what = format!(
-                "{arch}, {}, {opt}",
-                if design.is_empty() { "all designs" } else { design }
-            );
-            wrong.extend(object.problems(&calls).into_iter().map(|why| format!("{what}: {why}")));
+            let problems = object.problems(&calls, &one.supplied());
+            wrong.extend(problems.into_iter().map(|why| format!("{what}: {why}")));
             let kib = |bytes: u64| format!("{:.1}", bytes as f64 / 1024.0);
-            if object.code > limit {
+            if object.code > one.limit {
                 wrong.push(format!(
                     "{what}: {} KiB of code, limit {}",
                     kib(object.code),
-                    kib(limit)
+                    kib(one.limit)
                 ));
             }
-            let name = if design.is_empty() { "all" } else { design };
-            let aim = if opt == "s" { "size" } else { "speed" };
-            table.add_row([name.into(), aim.into(), arch.into(), kib(object.code), kib(limit)]);
-            if opt == "3" {
+            let aim = if one.opt == "s" { "size" } else { "speed" };
+            table.add_row([one.name(), aim.into(), arch.into(), kib(object.code), kib(one.limit)]);
+            if one.opt == "3" {
                 let bytes = stack(arch, &assembly)?;
-                wrong.extend(above_limits(&what, design, bytes));
+                wrong.extend(above_limits(&what, one.design, bytes));
                 let cells = bytes.map(|bytes| bytes.to_string());
-                stacks.add_row([name.to_string(), arch.to_string()].into_iter().chain(cells));
+                stacks.add_row([one.name(), arch.to_string()].into_iter().chain(cells));
             }
         }
     }
@@ -216,7 +268,7 @@ fn calls_of_the_header() -> Result<BTreeSet<String>, String> {
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let words = text.split(|letter: char| !letter.is_alphanumeric() && !"_(".contains(letter));
     let names = words.filter_map(|word| word.split_once('(')).map(|(name, _)| name);
-    let calls = names.filter(|name| name.starts_with("shootdown_") && *name != SUPPLIED);
+    let calls = names.filter(|name| name.starts_with("shootdown_") && *name != SUPPLIED && !name.starts_with(HOOK));
     Ok(calls.map(String::from).collect())
 }
 
@@ -288,10 +340,9 @@ impl Object {
     }
 
     /// Everything that would break the build of a kernel.
-    fn problems(&self, calls: &BTreeSet<String>) -> Vec<String> {
+    fn problems(&self, calls: &BTreeSet<String>, supplied: &BTreeSet<String>) -> Vec<String> {
         let mut wrong = Vec::new();
-        let supplied = BTreeSet::from([SUPPLIED.to_string()]);
-        if self.undefined != supplied {
+        if self.undefined != *supplied {
             wrong.push(format!("undefined: {:?}", self.undefined));
         }
         let other: Vec<_> = self.defined.symmetric_difference(calls).collect();
@@ -341,7 +392,7 @@ mod tests {
             local: set(&["memcpy"]),
             uses_got: false,
         };
-        assert_eq!(good().problems(&calls), Vec::<String>::new());
+        assert_eq!(good().problems(&calls, &set(&[SUPPLIED])), Vec::<String>::new());
         let bad = [
             Object {
                 undefined: set(&[SUPPLIED, "__udivti3"]),
@@ -365,7 +416,7 @@ mod tests {
             },
         ];
         for object in bad {
-            assert_eq!(object.problems(&calls).len(), 1);
+            assert_eq!(object.problems(&calls, &set(&[SUPPLIED])).len(), 1);
         }
     }
 
@@ -380,6 +431,20 @@ mod tests {
         assert_eq!(
             above_limits("x86_64", "", limits.map(|limit| limit + 1)),
             Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn hooks_by_name_are_supplied_by_the_kernel() {
+        let named = BUILDS.iter().find(|one| !one.hooks.is_empty()).expect("one such build");
+        assert_eq!(
+            named.supplied(),
+            set(&[
+                SUPPLIED,
+                "shootdown_hook_cpu",
+                "shootdown_hook_send_ipi",
+                "shootdown_hook_send_ipi_to"
+            ])
         );
     }
 

@@ -85,34 +85,6 @@
 #define SHOOTDOWN_DEFERRAL_WORDS 4
 
 /**
- * The entries that one invalidation removes.
- */
-enum shootdown_what {
-    /**
-     * Pages under one tag (one page in a local invalidation), with the paging-structure entries of that tag on the
-     * path unless leaf_only is set.
-     */
-    SHOOTDOWN_PAGES = 0,
-    /**
-     * Every non-global entry under one tag.
-     */
-    SHOOTDOWN_TAG,
-    /**
-     * Pages under every tag, global entries included: kernel pages, and in a broadcast user pages of a space without a
-     * system-wide tag, too. In a broadcast the paging-structure entries on the way go, too, unless leaf_only is set.
-     */
-    SHOOTDOWN_PAGES_EVERY_TAG,
-    /**
-     * Every non-global entry under every tag. Broadcasts only.
-     */
-    SHOOTDOWN_NON_GLOBAL,
-    /**
-     * Everything, global entries included.
-     */
-    SHOOTDOWN_ALL,
-};
-
-/**
  * The kind of an event.
  */
 enum shootdown_event_kind {
@@ -221,6 +193,34 @@ enum shootdown_interrupts {
 };
 
 /**
+ * The entries that one invalidation removes.
+ */
+enum shootdown_what {
+    /**
+     * Pages under one tag (one page in a local invalidation), with the paging-structure entries of that tag on the
+     * path unless leaf_only is set.
+     */
+    SHOOTDOWN_PAGES = 0,
+    /**
+     * Every non-global entry under one tag.
+     */
+    SHOOTDOWN_TAG,
+    /**
+     * Pages under every tag, global entries included: kernel pages, and in a broadcast user pages of a space without a
+     * system-wide tag, too. In a broadcast the paging-structure entries on the way go, too, unless leaf_only is set.
+     */
+    SHOOTDOWN_PAGES_EVERY_TAG,
+    /**
+     * Every non-global entry under every tag. Broadcasts only.
+     */
+    SHOOTDOWN_NON_GLOBAL,
+    /**
+     * Everything, global entries included.
+     */
+    SHOOTDOWN_ALL,
+};
+
+/**
  * The result of making an engine.
  */
 enum shootdown_status {
@@ -326,36 +326,6 @@ struct shootdown_machine {
 };
 
 /**
- * One invalidation. Fields that `what` does not use are 0.
- */
-struct shootdown_invalidation {
-    /**
-     * The entries to remove.
-     */
-    enum shootdown_what what;
-    /**
-     * log2 of the size of a page in bytes: 12, 21 or 30.
-     */
-    uint32_t page_shift;
-    /**
-     * First byte of the first page.
-     */
-    uint64_t address;
-    /**
-     * Pages, from 1 (not "extra pages"); 1 in a local invalidation.
-     */
-    uint32_t count;
-    /**
-     * PCID or ASID.
-     */
-    uint16_t tag;
-    /**
-     * Only leaf entries need to be removed: no page-table page is being freed.
-     */
-    bool leaf_only;
-};
-
-/**
  * The range of a flush. First and last byte are rounded to pages.
  */
 struct shootdown_range {
@@ -432,9 +402,43 @@ struct shootdown_stuck {
 };
 
 /**
+ * One invalidation. Fields that `what` does not use are 0.
+ */
+struct shootdown_invalidation {
+    /**
+     * The entries to remove.
+     */
+    enum shootdown_what what;
+    /**
+     * log2 of the size of a page in bytes: 12, 21 or 30.
+     */
+    uint32_t page_shift;
+    /**
+     * First byte of the first page.
+     */
+    uint64_t address;
+    /**
+     * Pages, from 1 (not "extra pages"); 1 in a local invalidation.
+     */
+    uint32_t count;
+    /**
+     * PCID or ASID.
+     */
+    uint16_t tag;
+    /**
+     * Only leaf entries need to be removed: no page-table page is being freed.
+     */
+    bool leaf_only;
+};
+
+/**
  * The kernel's hooks for the engine. Each receives the context pointer of the settings. None may allocate, take a
  * lock, or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel
  * is not preemptible. The others may be null.
+ *
+ * A library that was built with SHOOTDOWN_HOOKS (link/shootdown.mk) ignores these pointers. The kernel then defines
+ * the functions shootdown_hook_cpu and so on, below, which are called directly. Those that SHOOTDOWN_HOOKS does not
+ * name are absent, and take no test.
  *
  * In a kernel, a library with the feature `instructions` executes the instructions itself. It does not use
  * interrupts_off, interrupts_restore, interrupts_are_off, invalidate, load_root, local_sync, broadcast and
@@ -531,6 +535,10 @@ struct shootdown_hooks {
      * A CPU has not answered for a long time. Log it.
      */
     void (*stuck)(void *kernel, const struct shootdown_stuck *report);
+    /**
+     * As send_ipi, to one CPU. Null: send_ipi is called.
+     */
+    void (*send_ipi_to)(void *kernel, uint32_t target);
 };
 
 /**
@@ -678,6 +686,67 @@ bool shootdown_design(const char *name, struct shootdown_policy *policy, struct 
  * The pointer is valid; kernel_root is the root that maps only the kernel.
  */
 bool shootdown_machine_found(uint64_t kernel_root, struct shootdown_machine *machine);
+
+/**
+ * The hook cpu of a library with SHOOTDOWN_HOOKS. The functions below are its other hooks: each has the contract
+ * of the member of struct shootdown_hooks with its name. A kernel defines those that SHOOTDOWN_HOOKS names.
+ */
+extern uint32_t shootdown_hook_cpu(void);
+
+/**
+ * The hook send_ipi.
+ */
+extern void shootdown_hook_send_ipi(const uint64_t *targets);
+
+/**
+ * The hook send_ipi_to.
+ */
+extern void shootdown_hook_send_ipi_to(uint32_t target);
+
+/**
+ * The hook pin.
+ */
+extern void shootdown_hook_pin(void);
+
+/**
+ * The hook unpin.
+ */
+extern void shootdown_hook_unpin(void);
+
+/**
+ * The hook now_ns.
+ */
+extern uint64_t shootdown_hook_now_ns(void);
+
+/**
+ * The hook flush_at_entry.
+ */
+extern bool shootdown_hook_flush_at_entry(uint32_t cpu);
+
+/**
+ * The hook secondary.
+ */
+extern uint64_t shootdown_hook_secondary(uint64_t root, const struct shootdown_range *range);
+
+/**
+ * The hook secondary_sync.
+ */
+extern void shootdown_hook_secondary_sync(uint64_t ticket);
+
+/**
+ * The hook unloaded.
+ */
+extern void shootdown_hook_unloaded(uint64_t root);
+
+/**
+ * The hook event.
+ */
+extern void shootdown_hook_event(const struct shootdown_event *event);
+
+/**
+ * The hook stuck.
+ */
+extern void shootdown_hook_stuck(const struct shootdown_stuck *report);
 
 /**
  * Returns the size in bytes of an engine with these settings. It depends on the number of CPUs and, for designs with

@@ -23,6 +23,9 @@ SHOOTDOWN_CPU_WORDS ?= 1
 # Features of the crate, with commas between them. With `instructions` the library executes the instructions, and most hooks
 # are not needed.
 SHOOTDOWN_FEATURES ?= $(if $(filter adaptive,$(SHOOTDOWN_DESIGN)),adaptive)
+# The hooks that the kernel defines as functions shootdown_hook_NAME, separated by spaces; cpu and send_ipi at least. They are
+# called directly, and those that are not named are left out. Needs the feature `instructions`. Empty: pointers in the settings.
+SHOOTDOWN_HOOKS ?=
 # How the compiler optimises: 3 for speed, s for size.
 SHOOTDOWN_OPT ?= 3
 
@@ -69,6 +72,7 @@ shootdown_profile := lto="fat" codegen-units=1 panic="abort" debug=false $(if $(
 .PHONY: shootdown-archive shootdown-install
 shootdown-archive:
 	SHOOTDOWN_DESIGN='$(SHOOTDOWN_DESIGN)' SHOOTDOWN_CPU_WORDS='$(SHOOTDOWN_CPU_WORDS)' \
+	SHOOTDOWN_HOOKS='$(SHOOTDOWN_HOOKS)' \
 	CARGO_PROFILE_RELEASE_OPT_LEVEL=$(SHOOTDOWN_OPT) RUSTFLAGS='$(strip $(SHOOTDOWN_RUSTFLAGS) $(shootdown_no_got))' \
 	$(if $(SHOOTDOWN_NO_GOT),RUSTC_BOOTSTRAP=1) \
 	$(CARGO) rustc --quiet --manifest-path $(SHOOTDOWN_CRATE)/Cargo.toml --release --no-default-features \

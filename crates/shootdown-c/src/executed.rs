@@ -39,7 +39,7 @@ impl Instructions {
         shootdown_cpu::interrupts_are_off()
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn invalidate(&self, what: Local) {
         self.0.invalidate(what);
     }

@@ -137,6 +137,10 @@ pub struct shootdown_event {
 /// lock, or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel
 /// is not preemptible. The others may be null.
 ///
+/// A library that was built with SHOOTDOWN_HOOKS (link/shootdown.mk) ignores these pointers. The kernel then defines
+/// the functions shootdown_hook_cpu and so on, below, which are called directly. Those that SHOOTDOWN_HOOKS does not
+/// name are absent, and take no test.
+///
 /// In a kernel, a library with the feature `instructions` executes the instructions itself. It does not use
 /// interrupts_off, interrupts_restore, interrupts_are_off, invalidate, load_root, local_sync, broadcast and
 /// broadcast_sync.
@@ -195,4 +199,34 @@ pub struct shootdown_hooks {
     pub event: Option<unsafe extern "C" fn(kernel: *mut c_void, event: *const shootdown_event)>,
     /// A CPU has not answered for a long time. Log it.
     pub stuck: Option<unsafe extern "C" fn(kernel: *mut c_void, report: *const shootdown_stuck)>,
+    /// As send_ipi, to one CPU. Null: send_ipi is called.
+    pub send_ipi_to: Option<unsafe extern "C" fn(kernel: *mut c_void, target: u32)>,
+}
+
+unsafe extern "C" {
+    /// The hook cpu of a library with SHOOTDOWN_HOOKS. The functions below are its other hooks: each has the contract
+    /// of the member of struct shootdown_hooks with its name. A kernel defines those that SHOOTDOWN_HOOKS names.
+    pub fn shootdown_hook_cpu() -> u32;
+    /// The hook send_ipi.
+    pub fn shootdown_hook_send_ipi(targets: *const u64);
+    /// The hook send_ipi_to.
+    pub fn shootdown_hook_send_ipi_to(target: u32);
+    /// The hook pin.
+    pub fn shootdown_hook_pin();
+    /// The hook unpin.
+    pub fn shootdown_hook_unpin();
+    /// The hook now_ns.
+    pub fn shootdown_hook_now_ns() -> u64;
+    /// The hook flush_at_entry.
+    pub fn shootdown_hook_flush_at_entry(cpu: u32) -> bool;
+    /// The hook secondary.
+    pub fn shootdown_hook_secondary(root: u64, range: *const shootdown_range) -> u64;
+    /// The hook secondary_sync.
+    pub fn shootdown_hook_secondary_sync(ticket: u64);
+    /// The hook unloaded.
+    pub fn shootdown_hook_unloaded(root: u64);
+    /// The hook event.
+    pub fn shootdown_hook_event(event: *const shootdown_event);
+    /// The hook stuck.
+    pub fn shootdown_hook_stuck(report: *const shootdown_stuck);
 }

@@ -30,20 +30,17 @@ impl From<Range> for shootdown_range {
 }
 
 impl shootdown_range {
-    #[inline]
-    pub(crate) fn range(self) -> Range {
-        // The most common range, without what rounding takes.
-        if self.page_shift == 12
+    /// The most common range, one small page, without what rounding takes.
+    #[inline(always)]
+    pub(crate) fn one_page(&self) -> Option<Range> {
+        let is_one = self.page_shift == 12
             && !self.tables
             && self.start.is_multiple_of(PAGE)
-            && self.end.wrapping_sub(self.start) == PAGE
-        {
-            return Range::page(self.start);
-        }
-        self.rounded()
+            && self.end.wrapping_sub(self.start) == PAGE;
+        is_one.then(|| Range::page(self.start))
     }
 
-    fn rounded(self) -> Range {
+    pub(crate) fn range(&self) -> Range {
         let range = Range::pages(self.start, self.end, stride_of(self.page_shift));
         if self.tables { range.with_tables() } else { range }
     }
@@ -63,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_page_range_equals_its_rounded_range() {
+    fn one_page_range_is_what_rounding_makes() {
         for start in [0, PAGE, 0x7FFF_FFFF_F000, u64::MAX - 2 * PAGE + 1, u64::MAX - PAGE + 1] {
             let one = shootdown_range {
                 start,
@@ -71,7 +68,20 @@ mod tests {
                 page_shift: 12,
                 tables: false,
             };
-            assert_eq!(one.range(), one.rounded(), "{start:#x}");
+            assert_eq!(one.one_page(), Some(one.range()), "{start:#x}");
+            let others = [
+                shootdown_range { page_shift: 21, ..one },
+                shootdown_range { tables: true, ..one },
+                shootdown_range {
+                    start: start | 1,
+                    ..one
+                },
+                shootdown_range {
+                    end: one.end.wrapping_add(1),
+                    ..one
+                },
+            ];
+            assert!(others.iter().all(|other| other.one_page().is_none()), "{start:#x}");
         }
     }
 }

@@ -71,7 +71,7 @@ fn calls<'a>(text: &'a str, end: &str) -> Vec<&'a str> {
             let (name, rest) = rest.split_at(rest.find(|letter| !letters(letter))?);
             rest.starts_with(end).then_some(name)
         })
-        .filter(|name| *name != "shootdown_panic")
+        .filter(|name| *name != "shootdown_panic" && !name.starts_with("shootdown_hook_"))
         .collect();
     all.sort_unstable();
     all.dedup();

@@ -123,7 +123,13 @@ impl Range {
     /// One 4 KiB page.
     #[inline]
     pub const fn page(address: u64) -> Range {
-        Range::pages(address, address | 0xFFF, Stride::Size4K)
+        match address & ADDRESS {
+            ADDRESS => Range::pages(ADDRESS, u64::MAX, Stride::Size4K),
+            start => Range {
+                first: start | 1 << COUNT,
+                end: 0,
+            },
+        }
     }
 
     /// The same range, with page-table pages being freed: paging-structure caches are invalidated too, and CPUs in lazy

@@ -87,6 +87,17 @@ fn flush_ceiling_is_inclusive() {
 }
 
 #[test]
+fn one_page_is_the_range_around_its_address() {
+    let last = !0xFFF_u64;
+    for start in [0, 0x1000, 0x7FFF_FFFF_F000, 1 << 47, last - 0x1000, last] {
+        for address in [start, start + 1, start + 0xFFF] {
+            let around = Range::pages(start, start.wrapping_add(0x1000), Stride::Size4K);
+            assert_eq!(Range::page(address), around, "{address:#x}");
+        }
+    }
+}
+
+#[test]
 fn empty_range_covers_the_page_at_its_start() {
     for stride in [Stride::Size4K, Stride::Size2M, Stride::Size1G] {
         for start in [stride.bytes(), 5 * stride.bytes()] {

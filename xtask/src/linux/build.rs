@@ -35,7 +35,7 @@ pub fn kernel(name: &str, config: &Config, end: Instant) -> Result<Built, String
     let (sources, what, out) = if name == super::STOCK {
         (debians, "its own tlb.c", "stock")
     } else {
-        let library = library(name, end)?;
+        let library = library(name, config, end)?;
         sources::changed(&debians, &library)?.hash(&mut hasher);
         (sources::ours(&debians, &library, end)?, "linux/tlb.c", "engine")
     };
@@ -59,9 +59,18 @@ pub fn kernel(name: &str, config: &Config, end: Instant) -> Result<Built, String
     Ok(built)
 }
 
+/// The hooks that `linux/tlb.c` defines; and those for a kernel that is preempted.
+const HOOKS: &str = "cpu send_ipi send_ipi_to now_ns unloaded stuck";
+const PINS: &str = "pin unpin";
+
 /// The library for kernels in C, as one object: compiled for one design; or for all of them, with every known bug.
-fn library(name: &str, end: Instant) -> Result<PathBuf, String> {
-    let out = sources::place()?.join("library").join(name);
+fn library(name: &str, config: &Config, end: Instant) -> Result<PathBuf, String> {
+    let (folder, hooks) = if config.is_preemptible() {
+        ("library-preemptible", format!("{HOOKS} {PINS}"))
+    } else {
+        ("library", HOOKS.into())
+    };
+    let out = sources::place()?.join(folder).join(name);
     let object = out.join("shootdown.o");
     let mut command = Command::new("make");
     command.args(["--no-print-directory", "--silent", "--file"]);
@@ -81,6 +90,7 @@ fn library(name: &str, end: Instant) -> Result<PathBuf, String> {
         ]);
     }
     command.arg(format!("SHOOTDOWN_DESIGN={design}"));
+    command.arg(format!("SHOOTDOWN_HOOKS={hooks}"));
     command.arg(format!("SHOOTDOWN_FEATURES={features}"));
     command.arg(format!("SHOOTDOWN_OUT={}", out.display())).arg(&object);
     child::run(&mut command, end).map_err(|why| format!("shootdown.mk, {name}: {why}"))?;

@@ -63,6 +63,11 @@ impl Config {
         }
     }
 
+    /// Whether the kernel may preempt itself.
+    pub fn is_preemptible(&self) -> bool {
+        self.settings.lines().any(|line| line == "CONFIG_PREEMPT=y")
+    }
+
     /// The name of a folder of this configuration's own: `engine`, `engine-debug`.
     pub fn folder(&self, of: &str) -> String {
         match &self.name {

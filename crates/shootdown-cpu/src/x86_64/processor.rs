@@ -134,7 +134,8 @@ impl Processor {
     }
 
     /// Carries out a local invalidation; complete on return.
-    #[inline]
+    // Always: the caller's operation is constant, so this becomes a few instructions.
+    #[inline(always)]
     pub fn invalidate(&self, what: Local) {
         // Without PCIDs all cached entries belong to the loaded root.
         self.invalidate_under(self.tags.then(|| Tag(read_cr3() as u16 & (PCIDS - 1))), what);
