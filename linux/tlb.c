@@ -28,9 +28,9 @@
 #include <asm/shootdown.h>
 #include <asm/tlbflush.h>
 
-#if defined(CONFIG_PARAVIRT) || defined(CONFIG_EFI) || defined(CONFIG_ADDRESS_MASKING) || !defined(CONFIG_SMP) || \
-	defined(CONFIG_SUSPEND) || defined(CONFIG_HIBERNATION) || defined(CONFIG_KEXEC_CORE)
-#error "not supported with the engine: PARAVIRT, EFI, ADDRESS_MASKING, SUSPEND, HIBERNATION, KEXEC; SMP is required"
+#if defined(CONFIG_XEN_PV) || defined(CONFIG_ADDRESS_MASKING) || !defined(CONFIG_SMP) || \
+	defined(CONFIG_SUSPEND) || defined(CONFIG_HIBERNATION)
+#error "not supported with the engine: XEN_PV, ADDRESS_MASKING, SUSPEND, HIBERNATION; SMP is required"
 #endif
 
 #define PCIDS 4096
@@ -442,6 +442,35 @@ void flush_tlb_one_kernel(unsigned long addr)
 	else
 		asm volatile("invlpg (%0)" : : "r" (addr) : "memory");
 }
+
+#ifdef CONFIG_PARAVIRT
+/*
+ * What paravirt.c points to. Only tlb.c of Linux calls these, and a hypervisor that replaces them: the engine neither.
+ */
+void native_flush_tlb_local(void)
+{
+	flush_tlb_local();
+}
+
+void native_flush_tlb_global(void)
+{
+	__flush_tlb_all();
+}
+
+void native_flush_tlb_one_user(unsigned long addr)
+{
+	/* Both halves. */
+	if (boot_cpu_has(X86_FEATURE_PTI))
+		__flush_tlb_all();
+	else
+		asm volatile("invlpg (%0)" : : "r" (addr) : "memory");
+}
+
+void native_flush_tlb_multi(const struct cpumask *cpus, const struct flush_tlb_info *info)
+{
+	shootdown_flush_all(engine);
+}
+#endif
 
 /* Batches of reclaim: unmap.c adds pages of any mm under their page-table locks, and flushes once. */
 
