@@ -116,7 +116,7 @@ macro_rules! optional {
         } else if const { LISTED.is_some() } {
             $absent
         } else {
-            match $given.hooks.$hook {
+            match $given.pointers().$hook {
                 // SAFETY: as above, and the pointer is its context.
                 Some(hook) => unsafe { hook($given.kernel, $($argument),*) },
                 None => $absent,
@@ -125,11 +125,14 @@ macro_rules! optional {
     };
 }
 
+/// Tables of pointers that an engine keeps: none if the hooks have names.
+const TABLES: usize = LISTED.is_none() as usize;
+
 /// The hooks of the kernel, but those that execute instructions.
 #[derive(Clone, Copy)]
 pub struct Given {
     kernel: *mut c_void,
-    hooks: shootdown_hooks,
+    hooks: [shootdown_hooks; TABLES],
 }
 
 impl Given {
@@ -138,32 +141,39 @@ impl Given {
 
     /// # Errors
     /// A required hook is missing.
-    pub fn new(settings: &shootdown_settings) -> Result<Given, shootdown_status> {
-        let given = Given {
-            kernel: settings.kernel,
-            hooks: settings.hooks,
+    pub fn check(settings: &shootdown_settings) -> Result<(), shootdown_status> {
+        let hooks = &settings.hooks;
+        let there = LISTED.is_some() || hooks.cpu.is_some() && hooks.send_ipi.is_some();
+        let pins = match LISTED {
+            Some(_) => is_listed("pin"),
+            None => hooks.pin.is_some() && hooks.unpin.is_some(),
         };
-        let there = match LISTED {
-            Some(_) => true,
-            None => given.hooks.cpu.is_some() && given.hooks.send_ipi.is_some(),
-        };
-        if there && (settings.not_preemptible || given.pins()) {
-            Ok(given)
+        if there && (settings.not_preemptible || pins) {
+            Ok(())
         } else {
             Err(shootdown_status::SHOOTDOWN_MISSING_HOOK)
         }
     }
 
-    fn pins(&self) -> bool {
-        match LISTED {
-            Some(_) => is_listed("pin"),
-            None => self.hooks.pin.is_some() && self.hooks.unpin.is_some(),
+    /// # Safety
+    /// [`check`](Self::check) has found nothing missing.
+    #[inline]
+    pub unsafe fn of(settings: &shootdown_settings) -> Given {
+        Given {
+            kernel: settings.kernel,
+            hooks: [settings.hooks; TABLES],
         }
     }
 
     #[inline(always)]
+    fn pointers(&self) -> &shootdown_hooks {
+        // SAFETY: called only where there is a table.
+        unsafe { self.hooks.first().unwrap_unchecked() }
+    }
+
+    #[inline(always)]
     pub fn cpu(&self) -> u32 {
-        // SAFETY: `new` has seen the pointer.
+        // SAFETY: `check` has seen the pointer.
         optional!(self.cpu, shootdown_hook_cpu(), unsafe {
             core::hint::unreachable_unchecked()
         })
@@ -171,7 +181,7 @@ impl Given {
 
     #[inline(always)]
     pub fn send_ipi(&self, targets: *const u64) {
-        // SAFETY: `new` has seen the pointer.
+        // SAFETY: `check` has seen the pointer.
         optional!(self.send_ipi, shootdown_hook_send_ipi(targets), unsafe {
             core::hint::unreachable_unchecked()
         });
@@ -183,7 +193,7 @@ impl Given {
         if const { LISTED.is_some() } {
             const { is_listed("send_ipi_to") }
         } else {
-            self.hooks.send_ipi_to.is_some()
+            self.pointers().send_ipi_to.is_some()
         }
     }
 
@@ -218,7 +228,7 @@ impl Given {
         if const { LISTED.is_some() } {
             const { is_listed("secondary") }
         } else {
-            self.hooks.secondary.is_some()
+            self.pointers().secondary.is_some()
         }
     }
 
@@ -243,7 +253,7 @@ impl Given {
         if const { LISTED.is_some() } {
             const { is_listed("event") }
         } else {
-            self.hooks.event.is_some()
+            self.pointers().event.is_some()
         }
     }
 

@@ -24,29 +24,46 @@ pub struct Instructions {
 // SAFETY, of all calls below: the caller of the init function promised that the hooks are functions that satisfy the
 // header's contracts, with that pointer, on every CPU.
 impl Instructions {
-    pub fn new(settings: &shootdown_settings) -> Result<Instructions, shootdown_status> {
-        let given = settings.hooks;
-        let missing = shootdown_status::SHOOTDOWN_MISSING_HOOK;
-        let limits = (settings.broadcast_pages > 0).then_some(BroadcastLimits {
-            max_pages: settings.broadcast_pages,
-            max_large_pages: settings.broadcast_large_pages.max(1),
-        });
-        if limits.is_some() && (given.broadcast.is_none() || given.broadcast_sync.is_none()) {
-            return Err(missing);
+    /// # Errors
+    /// A required hook is missing.
+    pub fn check(settings: &shootdown_settings) -> Result<(), shootdown_status> {
+        let given = &settings.hooks;
+        let required = given.interrupts_off.is_some()
+            && given.interrupts_restore.is_some()
+            && given.invalidate.is_some()
+            && given.load_root.is_some();
+        let broadcasts = given.broadcast.is_some() && given.broadcast_sync.is_some();
+        if required && (broadcasts || settings.broadcast_pages == 0) {
+            Ok(())
+        } else {
+            Err(shootdown_status::SHOOTDOWN_MISSING_HOOK)
         }
-        Ok(Instructions {
-            kernel: settings.kernel,
-            limits,
-            broadcast_interrupts: settings.broadcast_interrupts,
-            interrupts_off: given.interrupts_off.ok_or(missing)?,
-            interrupts_restore: given.interrupts_restore.ok_or(missing)?,
-            invalidate: given.invalidate.ok_or(missing)?,
-            load_root: given.load_root.ok_or(missing)?,
-            interrupts_are_off: given.interrupts_are_off,
-            local_sync: given.local_sync,
-            broadcast: given.broadcast,
-            broadcast_sync: given.broadcast_sync,
-        })
+    }
+
+    /// # Safety
+    /// [`check`](Self::check) has found nothing missing.
+    #[inline]
+    pub unsafe fn of(settings: &shootdown_settings) -> Instructions {
+        let given = &settings.hooks;
+        // SAFETY: the caller's.
+        unsafe {
+            Instructions {
+                kernel: settings.kernel,
+                limits: (settings.broadcast_pages > 0).then_some(BroadcastLimits {
+                    max_pages: settings.broadcast_pages,
+                    max_large_pages: settings.broadcast_large_pages.max(1),
+                }),
+                broadcast_interrupts: settings.broadcast_interrupts,
+                interrupts_off: given.interrupts_off.unwrap_unchecked(),
+                interrupts_restore: given.interrupts_restore.unwrap_unchecked(),
+                invalidate: given.invalidate.unwrap_unchecked(),
+                load_root: given.load_root.unwrap_unchecked(),
+                interrupts_are_off: given.interrupts_are_off,
+                local_sync: given.local_sync,
+                broadcast: given.broadcast,
+                broadcast_sync: given.broadcast_sync,
+            }
+        }
     }
 
     /// The machine, if the kernel does not describe one.

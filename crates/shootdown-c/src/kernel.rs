@@ -33,11 +33,24 @@ pub struct Hooks {
 unsafe impl Sync for Hooks {}
 
 impl Hooks {
-    pub fn new(settings: &shootdown_settings) -> Result<Hooks, shootdown_status> {
-        Ok(Hooks {
-            given: Given::new(settings)?,
-            instructions: Instructions::new(settings)?,
-        })
+    /// # Errors
+    /// A required hook is missing.
+    pub fn check(settings: &shootdown_settings) -> Result<(), shootdown_status> {
+        Given::check(settings)?;
+        Instructions::check(settings)
+    }
+
+    /// # Safety
+    /// [`check`](Self::check) has found nothing missing.
+    #[inline]
+    pub unsafe fn of(settings: &shootdown_settings) -> Hooks {
+        // SAFETY: the caller's.
+        unsafe {
+            Hooks {
+                given: Given::of(settings),
+                instructions: Instructions::of(settings),
+            }
+        }
     }
 
     /// Called before this CPU goes online.

@@ -92,8 +92,7 @@ pub unsafe fn init(
     // By reference, here and below: a copy would lie on the boot stack.
     let design = design.as_ref().map_err(|status| *status)?;
     let layouts = Layouts::of(count, design).ok_or(shootdown_status::SHOOTDOWN_BAD_CPUS)?;
-    let hooks = hooks_of(settings);
-    let hooks = hooks.as_ref().map_err(|status| *status)?;
+    Hooks::check(settings)?;
     let first = memory.cast::<u8>();
     if first.is_null() || size < layouts.size || first.align_offset(ALIGNMENT) != 0 {
         return Err(shootdown_status::SHOOTDOWN_BAD_MEMORY);
@@ -110,7 +109,7 @@ pub unsafe fn init(
             tags: core::slice::from_raw_parts_mut(tags, layouts.tag_words),
         };
         let engine = memory.cast::<MaybeUninit<CEngine>>();
-        make(&mut *engine, hooks, design, Root(settings.kernel_root), storage);
+        make(&mut *engine, settings, design, storage);
         Ok(engine.cast())
     }
 }
@@ -125,20 +124,18 @@ unsafe fn design_of(settings: &shootdown_settings) -> Result<Design, shootdown_s
     unsafe { settings.design() }
 }
 
-/// Not inlined, as [`design_of`].
-#[inline(never)]
-fn hooks_of(settings: &shootdown_settings) -> Result<Hooks, shootdown_status> {
-    Hooks::new(settings)
-}
-
 /// Not inlined: the compiler then builds the engine in its place, and not on the stack first.
+///
+/// # Safety
+/// [`Hooks::check`] has found nothing missing.
 #[inline(never)]
-fn make(
+unsafe fn make(
     engine: &mut MaybeUninit<CEngine>,
-    hooks: &Hooks,
+    settings: &shootdown_settings,
     design: &Design,
-    kernel_root: Root,
     storage: Storage<'static, CFacade>,
 ) {
-    engine.write(Engine::new(*hooks, *design, kernel_root, storage));
+    // SAFETY: the caller's.
+    let hooks = unsafe { Hooks::of(settings) };
+    engine.write(Engine::new(hooks, *design, Root(settings.kernel_root), storage));
 }
