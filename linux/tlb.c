@@ -371,21 +371,24 @@ EXPORT_SYMBOL_GPL(__get_current_cr3_fast);
 
 /* Flushes. */
 
+static noinline void flush_tables(struct mm_struct *mm, unsigned long start, unsigned long end, unsigned int page_shift)
+{
+	struct shootdown_range range = { .start = start, .end = end, .page_shift = page_shift, .tables = true };
+
+	shootdown_flush_tables(engine, space_of(mm), range);
+}
+
 void flush_tlb_mm_range(struct mm_struct *mm, unsigned long start, unsigned long end, unsigned int stride_shift,
 			bool freed_tables)
 {
-	struct shootdown_range range = {
-		.start = start, .end = end, .page_shift = stride_shift, .tables = freed_tables,
-	};
-
 	if (static_branch_unlikely(&local_only)) {
 		preempt_disable();
 		shootdown_flush_this_cpu(engine);
 		preempt_enable();
 	} else if (static_branch_unlikely(&walks_are_announced) && freed_tables) {
-		shootdown_flush_tables(engine, space_of(mm), range);
+		flush_tables(mm, start, end, stride_shift);
 	} else {
-		shootdown_flush(engine, space_of(mm), range);
+		shootdown_flush_pages(engine, space_of(mm), start, end, stride_shift, freed_tables);
 	}
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, start, end);
 }

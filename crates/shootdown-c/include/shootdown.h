@@ -944,6 +944,20 @@ void shootdown_flush(const struct shootdown_engine *engine,
                      struct shootdown_range range);
 
 /**
+ * As shootdown_flush, with the members of the range as arguments. They stay in registers: a structure is stored, and
+ * read again. Context: as shootdown_flush.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and their objects still live.
+ */
+void shootdown_flush_pages(const struct shootdown_engine *engine,
+                           const struct shootdown_space *space,
+                           uint64_t start,
+                           uint64_t end,
+                           uint32_t page_shift,
+                           bool tables);
+
+/**
  * As shootdown_flush, and calls meanwhile(argument) while the targets work. It may release the lock that protects the
  * page tables, but not free, sleep, switch or flush.
  *

@@ -3,7 +3,7 @@
 use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::engine::{engine_of, shootdown_engine};
 use crate::kernel::{CEngine, CSpace, Hooks};
-use crate::range::shootdown_range;
+use crate::range::{one_page, shootdown_range};
 use crate::space::{shootdown_space, space_of};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -34,16 +34,40 @@ pub unsafe extern "C" fn shootdown_flush(
     range: shootdown_range,
 ) {
     // SAFETY: the caller's.
+    unsafe { shootdown_flush_pages(engine, space, range.start, range.end, range.page_shift, range.tables) }
+}
+
+/// As shootdown_flush, with the members of the range as arguments. They stay in registers: a structure is stored, and
+/// read again. Context: as shootdown_flush.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and their objects still live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_flush_pages(
+    engine: *const shootdown_engine,
+    space: *const shootdown_space,
+    start: u64,
+    end: u64,
+    page_shift: u32,
+    tables: bool,
+) {
+    // SAFETY: the caller's.
     let (engine, space) = unsafe { (engine_of(engine), space_of(space)) };
-    match range.one_page() {
+    match one_page(start, end, page_shift, tables) {
         Some(page) => drop(engine.flush(space, page)),
-        None => flush_rounded(engine, space, &range),
+        None => flush_rounded(engine, space, start, end, page_shift, tables),
     }
 }
 
-/// Not inlined: a flush of one page then saves no register for the call that rounds.
+/// Not inlined: a flush of one page then stores nothing, and saves no register, for the call that rounds.
 #[inline(never)]
-fn flush_rounded(engine: &CEngine, space: &CSpace, range: &shootdown_range) {
+fn flush_rounded(engine: &CEngine, space: &CSpace, start: u64, end: u64, page_shift: u32, tables: bool) {
+    let range = shootdown_range {
+        start,
+        end,
+        page_shift,
+        tables,
+    };
     drop(engine.flush(space, range.range()));
 }
 

@@ -18,6 +18,9 @@ pub struct shootdown_range {
 
 const PAGE: u64 = 1 << 12;
 
+/// The last page of the address space.
+const LAST: u64 = u64::MAX - PAGE + 1;
+
 impl From<Range> for shootdown_range {
     fn from(range: Range) -> shootdown_range {
         shootdown_range {
@@ -30,20 +33,18 @@ impl From<Range> for shootdown_range {
 }
 
 impl shootdown_range {
-    /// The most common range, one small page, without what rounding takes.
-    #[inline(always)]
-    pub(crate) fn one_page(&self) -> Option<Range> {
-        let is_one = self.page_shift == 12
-            && !self.tables
-            && self.start.is_multiple_of(PAGE)
-            && self.end.wrapping_sub(self.start) == PAGE;
-        is_one.then(|| Range::page(self.start))
-    }
-
     pub(crate) fn range(&self) -> Range {
         let range = Range::pages(self.start, self.end, stride_of(self.page_shift));
         if self.tables { range.with_tables() } else { range }
     }
+}
+
+/// The most common range, one small page, without what rounding takes. `None` for any other, and for the last page of the
+/// address space.
+#[inline(always)]
+pub(crate) fn one_page(start: u64, end: u64, page_shift: u32, tables: bool) -> Option<Range> {
+    let is_one = end.wrapping_sub(start) == PAGE && start.is_multiple_of(PAGE) && page_shift == 12 && !tables;
+    (is_one && start != LAST).then(|| Range::page(start))
 }
 
 /// The smallest page, for an invalid shift: it flushes no less.
@@ -61,27 +62,23 @@ mod tests {
 
     #[test]
     fn one_page_range_is_what_rounding_makes() {
-        for start in [0, PAGE, 0x7FFF_FFFF_F000, u64::MAX - 2 * PAGE + 1, u64::MAX - PAGE + 1] {
-            let one = shootdown_range {
+        for start in [0, PAGE, 0x7FFF_FFFF_F000, LAST - PAGE] {
+            let end = start + PAGE;
+            let rounded = shootdown_range {
                 start,
-                end: start.wrapping_add(PAGE),
+                end,
                 page_shift: 12,
                 tables: false,
             };
-            assert_eq!(one.one_page(), Some(one.range()), "{start:#x}");
+            assert_eq!(one_page(start, end, 12, false), Some(rounded.range()), "{start:#x}");
             let others = [
-                shootdown_range { page_shift: 21, ..one },
-                shootdown_range { tables: true, ..one },
-                shootdown_range {
-                    start: start | 1,
-                    ..one
-                },
-                shootdown_range {
-                    end: one.end.wrapping_add(1),
-                    ..one
-                },
+                one_page(start, end, 21, false),
+                one_page(start, end, 12, true),
+                one_page(start | 1, end | 1, 12, false),
+                one_page(start, end + 1, 12, false),
             ];
-            assert!(others.iter().all(|other| other.one_page().is_none()), "{start:#x}");
+            assert!(others.iter().all(Option::is_none), "{start:#x}");
         }
+        assert_eq!(one_page(LAST, 0, 12, false), None);
     }
 }

@@ -201,7 +201,7 @@ static void unmap_later(bool deferred, bool now, unsigned first, unsigned count)
         touch(1, 0, page);
     }
     map(0, first, count, false);
-    shootdown_flush(engine, spaces[0], range);
+    shootdown_flush_pages(engine, spaces[0], range.start, range.end, range.page_shift, range.tables);
     current = 2;
     shootdown_tick_resumes(engine);
     current = 0;

@@ -40,7 +40,7 @@ const BUGS: &str = "bugs";
 const BUDGET: Duration = Duration::from_secs(90 * 60);
 
 /// Time limit of a boot.
-const LIMIT: Duration = Duration::from_secs(15 * 60);
+const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Commands for guests that run programs that are not ours, and the script that prepares them.
 const BUSYBOX: &str = "bin/busybox";

@@ -386,15 +386,25 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         generation: u64,
         range: &Range,
     ) {
-        self.masked(|| {
-            if cpu.state().id() != space.id {
-                return;
-            }
-            if self.flush_next(cpu, space, generation, range).is_some() {
-                return;
-            }
-            self.flush_here_otherwise(cpu, space);
-        });
+        self.masked(|| self.flush_on_masked(cpu, space, generation, range));
+    }
+
+    /// As [`flush_on`](Self::flush_on), with interrupts off.
+    #[inline(always)]
+    pub(crate) fn flush_on_masked(
+        &self,
+        cpu: &PerCpu<K::Facade>,
+        space: &Space<K::Facade, W>,
+        generation: u64,
+        range: &Range,
+    ) {
+        if cpu.state().id() != space.id {
+            return;
+        }
+        if self.flush_next(cpu, space, generation, range).is_some() {
+            return;
+        }
+        self.flush_here_otherwise(cpu, space);
     }
 
     /// The local part where the slot is behind by more than this range. Interrupts off.
