@@ -29,8 +29,8 @@ const RUNS: [(&str, u32, u64); 13] = [
     ("page_fault", 2, OPS),
     ("mmap", 2, OPS),
     (SWITCH, 2, OPS),
-    ("process_churn", 2, 500),
-    ("exec", 2, 500),
+    ("process_churn", 2, 200),
+    ("exec", 2, 200),
     ("compile", 2, 100),
 ];
 const OPS: u64 = 2000;
@@ -40,7 +40,7 @@ const SWITCH: &str = "switch";
 
 /// Each program runs so often in a boot, and the rows are means: which CPU is idle while another flushes differs from
 /// run to run.
-const TIMES: usize = 5;
+const TIMES: usize = 3;
 
 /// Stands for a missing figure.
 const NONE: &str = "–";

@@ -20,7 +20,7 @@ pub const FOLDERS: [(&str, &[&str]); 2] = [("mm", &["CAN_BUILD_I386=0"]), ("x86"
 pub const EXTRA_CFLAGS: &str = "-static -w -DKSFT_SKIP=4";
 
 /// What is not run, and why.
-pub const LEFT_OUT: [(&str, &str); 8] = [
+pub const LEFT_OUT: [(&str, &str); 9] = [
     ("x86/*_32", "32 bits: needs IA32 emulation, and a compiler for both"),
     ("mm/charge_reserved_hugetlb.sh", "needs control groups"),
     ("mm/hugetlb_reparenting_test.sh", "needs control groups"),
@@ -28,6 +28,10 @@ pub const LEFT_OUT: [(&str, &str); 8] = [
     ("mm/hugetlb-soft-offline", "destructive, needs MEMORY_FAILURE"),
     ("mm/hugetlb-read-hwpoison", "destructive, needs MEMORY_FAILURE"),
     ("mm/write_to_hugetlbfs", "a part of charge_reserved_hugetlb.sh"),
+    (
+        "x86/sysret_ss_attrs_64",
+        "QEMU 7.2 reads the stack of its far return as if the kernel did: Linux as it is panics",
+    ),
     (
         "mm/migration",
         "20 s for each of its parts, on all CPUs: too long when emulated",
@@ -40,7 +44,7 @@ const ONE: Line = Setting("vm.nr_hugepages=1");
 const NONE: Line = Setting("vm.nr_hugepages=0");
 
 /// The plan.
-pub const PLAN: [Line; 91] = [
+pub const PLAN: [Line; 90] = [
     MANY,
     Test("mm/hugepage-mmap", 5),
     Setting("kernel.shmmax=268435456"),
@@ -110,7 +114,6 @@ pub const PLAN: [Line; 91] = [
     Test("mm/seal_elf", 5),
     Test("mm/droppable", 5),
     Test("x86/single_step_syscall_64", 5),
-    Test("x86/sysret_ss_attrs_64", 5),
     Test("x86/syscall_nt_64", 5),
     Test("x86/test_mremap_vdso_64", 5),
     Test("x86/check_initial_reg_state_64", 5),
