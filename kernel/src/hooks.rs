@@ -13,6 +13,10 @@ use shootdown_cpu::{FlushByIpi, Processor};
 /// Words of a CPU set: 64 CPUs.
 pub const WORDS: usize = 1;
 
+/// The firmware has rejected a broadcast: handlers must look at `by_ipi`. Not in `Hooks`: a handler reads it before it
+/// has loaded the engine.
+static REJECTS: AtomicBool = AtomicBool::new(false);
+
 /// The hooks.
 pub struct Hooks {
     /// The processor, with the limits of its broadcasts or of their emulation.
@@ -21,8 +25,6 @@ pub struct Hooks {
     pub emulated: bool,
     /// For broadcasts that the firmware rejects.
     pub by_ipi: FlushByIpi<Bare, MOST_CPUS>,
-    /// The firmware has rejected a broadcast: handlers must look at `by_ipi`.
-    pub rejects: AtomicBool,
     /// A CPU that does not answer is a violation (C5): if instructions are counted, the host cannot have delayed it.
     pub silence_is_violation: bool,
 }
@@ -35,7 +37,7 @@ impl Hooks {
         let is_up = |other: &&Cpu| other.id != me && other.up.load(Ordering::Acquire);
         let others = cpu::all().iter().filter(is_up).map(|other| other.id);
         // Visible to a handler that sees the interrupt's reason, which `send` publishes.
-        self.rejects.store(true, Ordering::Relaxed);
+        REJECTS.store(true, Ordering::Relaxed);
         let send = || controller::send(others.clone(), traps::SHOOTDOWN);
         self.by_ipi.everywhere(me, others.clone(), send, Self::flush_here);
     }
@@ -43,9 +45,9 @@ impl Hooks {
     /// Flushes everything here if a rejected broadcast requires it. In the handler, before the engine's.
     #[cfg(target_arch = "riscv64")]
     #[inline]
-    pub fn serve_refused(&self) {
-        if self.rejects.load(Ordering::Relaxed) {
-            self.serve_rejected();
+    pub fn serve_refused() {
+        if REJECTS.load(Ordering::Relaxed) {
+            crate::engine().kernel().serve_rejected();
         }
     }
 

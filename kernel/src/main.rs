@@ -166,7 +166,6 @@ fn set_up_engine(options: &Options, design: Design) {
         processor,
         emulated,
         by_ipi: shootdown_cpu::FlushByIpi::new(),
-        rejects: core::sync::atomic::AtomicBool::new(false),
         silence_is_violation: options.workload == "torture"
             && (options.icount.is_some() || options.bochs && options.fault.is_some()),
     };

@@ -31,7 +31,7 @@ pub fn stop_until_started(cpu: &'static Cpu) {
     unsafe { stacks::switch(cpu.stopped.as_ptr(), parking) };
     // A CPU that asked before this one stopped sees it up again, and would wait for its answer.
     #[cfg(target_arch = "riscv64")]
-    crate::engine().kernel().serve_refused();
+    crate::hooks::Hooks::serve_refused();
     cpu.up.store(true, Ordering::Release);
 }
 

@@ -88,6 +88,13 @@ fn range_operations_are_used_only_if_supported() {
     // 1024 granules: scale 1, 16 units of 64.
     assert_eq!(large, ["sys #0, c8, c2, #1, 0x1578000040000"]);
 
+    // One page, also a large one, takes no range operation, and keeps the kind of its invalidation.
+    for stride in [Stride::Size4K, Stride::Size2M] {
+        let one = |leaf_only| executed(|| with.broadcast(pages(1, stride, leaf_only)).expect("never refused"));
+        assert_eq!(one(true), ["tlbi vale1is, 0x1000000040000"]);
+        assert_eq!(one(false), ["tlbi vae1is, 0x1000000040000"]);
+    }
+
     let without = processor(0, WIDE, AS);
     assert_eq!(without.broadcast_limits().map(|limits| limits.max_pages), Some(1));
     let two = executed(|| {

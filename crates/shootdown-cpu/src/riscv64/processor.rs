@@ -13,6 +13,9 @@ pub struct Processor {
     asids: Option<AsidWidth>,
     mode: Mode,
     svinval: bool,
+    /// Pages under tags below this are invalidated by SFENCE.VMA with their ASID: all tags, or none with Svinval or
+    /// without ASIDs. Follows from the two; kept because most shootdowns invalidate one page, and compare once.
+    fenced_by_asid: u32,
     remote_fences: bool,
     /// See [`trusting_root_loads`](Processor::trusting_root_loads).
     root_loads_end_walks: bool,
@@ -42,27 +45,36 @@ impl Processor {
         sfence_vma();
         super::interrupts_restore(saved);
         Processor {
-            asids: (width.bits() >= LEAST_BITS).then_some(width),
+            asids: None,
             mode,
             svinval: false,
+            fenced_by_asid: 0,
             remote_fences: sbi::has(rfence::EXTENSION),
             root_loads_end_walks: false,
             kernel_root,
+        }
+        .with(Some(width), false)
+    }
+
+    /// With ASIDs of that width, unless they are too few.
+    fn with(self, width: Option<AsidWidth>, svinval: bool) -> Processor {
+        let asids = width.filter(|width| width.bits() >= LEAST_BITS);
+        Processor {
+            asids,
+            svinval,
+            fenced_by_asid: asids.filter(|_| !svinval).map_or(0, AsidWidth::count),
+            ..self
         }
     }
 
     /// All harts have Svinval (device tree: `riscv,isa`): invalidations share one wait.
     pub fn with_svinval(self) -> Processor {
-        Processor { svinval: true, ..self }
+        self.with(self.asids, true)
     }
 
     /// Uses at most this many bits of ASIDs; 0 for none. For a kernel with its own use for the others, and for tests.
     pub fn with_asid_bits(self, bits: u32) -> Processor {
-        let asids = self.asids.map(|width| width.at_most(bits));
-        Processor {
-            asids: asids.filter(|width| width.bits() >= LEAST_BITS),
-            ..self
-        }
+        self.with(self.asids.map(|width| width.at_most(bits)), self.svinval)
     }
 
     /// The engine requires that no walk by the previous root is in progress after a root load. With this setting the
@@ -82,13 +94,13 @@ impl Processor {
 
     /// The features of both.
     pub fn common_with(self, other: Processor) -> Processor {
+        let asids = self.asids.zip(other.asids).map(|(one, other)| one.narrowest(other));
         Processor {
-            asids: self.asids.zip(other.asids).map(|(one, other)| one.narrowest(other)),
-            svinval: self.svinval && other.svinval,
             remote_fences: self.remote_fences && other.remote_fences,
             root_loads_end_walks: self.root_loads_end_walks && other.root_loads_end_walks,
             ..self
         }
+        .with(asids, self.svinval && other.svinval)
     }
 
     /// One past the last tag, for the engine's `tag_limit`; 1 if ASIDs are not used.
@@ -139,8 +151,9 @@ impl Processor {
 
     /// Carries out a local invalidation. With Svinval it is complete when [`local_sync`](Self::local_sync) returns,
     /// otherwise at once.
-    // Always inlined, with what most shootdowns do: there the operation is known, and a call would first build it in
-    // memory (`linux-baseline --only counts`).
+    // Always inlined, with what most shootdowns do: there the operation is known. What is passed to a function is a
+    // register, because an operation would first be built in memory, also for those that need no function
+    // (`linux-baseline --only counts`).
     #[inline(always)]
     pub fn invalidate(&self, what: Local) {
         if let Local::Page {
@@ -149,19 +162,27 @@ impl Processor {
             leaf_only: true,
             ..
         } = what
-            && !self.svinval
-            && let Some(asid) = self.asids.and_then(|width| Asid::new(tag.0, width))
         {
-            sfence_vma_both(address, u64::from(asid.get()));
+            if u32::from(tag.0) < self.fenced_by_asid {
+                sfence_vma_both(address, u64::from(tag.0));
+            } else {
+                self.invalidate_leaf(address, tag);
+            }
         } else {
             self.invalidate_otherwise(what);
         }
     }
 
+    /// The page at `address` under `tag`, on every processor.
+    #[inline(never)]
+    fn invalidate_leaf(&self, address: u64, tag: Tag) {
+        self.carry_out(self.page(address, tag, true));
+    }
+
     /// As [`invalidate`](Self::invalidate), for any operation.
     #[inline(never)]
     fn invalidate_otherwise(&self, what: Local) {
-        let fence = match what {
+        self.carry_out(match what {
             Local::Page {
                 address,
                 tag,
@@ -171,7 +192,11 @@ impl Processor {
             Local::Tag(tag) => self.tag(tag),
             Local::Kernel { address, .. } => Fence::Leaf(address),
             Local::All => Fence::All,
-        };
+        });
+    }
+
+    #[inline]
+    fn carry_out(&self, fence: Fence) {
         if self.svinval {
             sinval(fence);
         } else {

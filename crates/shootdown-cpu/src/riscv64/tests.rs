@@ -127,6 +127,35 @@ fn svinval_orders_each_invalidation_and_syncs_once() {
 }
 
 #[test]
+fn page_is_fenced_with_svinval_only_where_every_hart_has_it() {
+    let (plain, svinval) = (processor(16, 0), processor(16, 0).with_svinval());
+    let first = |processor: Processor| executed(|| processor.invalidate(page(0x1000, true))).swap_remove(0);
+    let (fence, inval) = ("sfence.vma 0x1000, 0x3", ".4byte 0x18000073");
+    assert_eq!(first(plain.common_with(svinval)), fence);
+    assert_eq!(first(svinval.common_with(plain)), fence);
+    assert_eq!(first(svinval.common_with(svinval)), inval);
+    assert_eq!(first(svinval.with_asid_bits(8)), inval);
+    assert_eq!(first(plain.with_asid_bits(8)), fence);
+    assert_eq!(
+        first(plain.common_with(processor(0, 0))),
+        "sfence.vma 0x1000, zero",
+        "one hart has no ASIDs"
+    );
+}
+
+#[test]
+#[should_panic(expected = "tags lie below `tag_limit`")]
+fn page_under_a_tag_beyond_the_limit_is_refused() {
+    let beyond = Local::Page {
+        address: 0x1000,
+        stride: Stride::Size4K,
+        tag: Tag(256),
+        leaf_only: true,
+    };
+    processor(16, 0).with_asid_bits(8).invalidate(beyond);
+}
+
+#[test]
 fn numeric_instruction_words_match_the_encoder() {
     use shootdown_arch::riscv64::Fence;
     use shootdown_arch::riscv64::fence::{Register, SFENCE_INVAL_IR, SFENCE_W_INVAL};

@@ -26,6 +26,16 @@ pub fn get() -> &'static Features {
     })
 }
 
+/// The same as [`get`], without its check, which costs a barrier in each invalidation.
+///
+/// # Safety
+/// [`enable`] has run on this CPU.
+#[inline]
+pub unsafe fn get_enabled() -> &'static Features {
+    // SAFETY: `enable` has read them.
+    unsafe { FEATURES.get_unchecked() }
+}
+
 /// How broadcasts are carried out.
 pub fn broadcast_in_words(_processor: &Processor, _emulated: bool) -> &'static str {
     "hardware"

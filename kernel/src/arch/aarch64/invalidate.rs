@@ -7,10 +7,16 @@ use shootdown_cpu::{Processor, Refused};
 /// Whether an entry that denied an access may stay cached after the fault, until it is invalidated.
 pub const MAY_CACHE_DENIALS: bool = true;
 
+#[inline(always)]
+fn processor() -> &'static Processor {
+    // SAFETY: `smp::set_up_this_cpu` enables the features, before anything is invalidated on this CPU.
+    unsafe { &features::get_enabled().processor }
+}
+
 /// Carries out a local invalidation. Complete after `local_sync`.
 #[inline(always)]
 pub fn execute(_loaded: Tag, what: Local) {
-    features::get().processor.invalidate(what);
+    processor().invalidate(what);
 }
 
 /// Carries out a broadcast; complete after `broadcast_sync`.
@@ -25,7 +31,7 @@ pub fn broadcast(processor: &Processor, what: Broadcast) -> Result<(), Refused> 
 /// Waits for the local invalidations of this CPU.
 #[inline(always)]
 pub fn sync() {
-    features::get().processor.local_sync();
+    processor().local_sync();
 }
 
 /// The counted instructions, in this order.

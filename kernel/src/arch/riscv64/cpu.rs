@@ -4,27 +4,34 @@ use super::fences;
 use crate::cpu::Cpu;
 use core::arch::asm;
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 
 /// RISC-V's part of a CPU: the first words of its [`Cpu`].
 #[repr(C)]
 pub struct Local {
-    /// Stack for entries from user mode, as left on return, at 0; the stack of user code, at 8.
+    /// Reasons of its interrupt: a bit for each interrupt number. A hart has one software interrupt. First: an atomic
+    /// operation takes an address without an offset.
+    pub pending_ipis: AtomicU64,
+    /// Stack for entries from user mode, as left on return; the stack of user code.
     kernel_stack: Cell<u64>,
     user_stack: Cell<u64>,
-    /// Reasons of its interrupt: a bit for each interrupt number. A hart has one software interrupt.
-    pub pending_ipis: AtomicU64,
     /// Remote fences that it has begun and ended: odd while one is in progress.
     pub fencing: AtomicU64,
 }
 
 impl Local {
+    /// Where the entry code finds them, from the start of the CPU's structure.
+    pub const KERNEL_STACK: usize = offset_of!(Local, kernel_stack);
+    /// See [`KERNEL_STACK`](Self::KERNEL_STACK).
+    pub const USER_STACK: usize = offset_of!(Local, user_stack);
+
     /// For a CPU that does not run yet.
     pub fn new() -> Local {
         Local {
+            pending_ipis: AtomicU64::new(0),
             kernel_stack: Cell::new(0),
             user_stack: Cell::new(0),
-            pending_ipis: AtomicU64::new(0),
             fencing: AtomicU64::new(0),
         }
     }

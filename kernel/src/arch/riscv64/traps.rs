@@ -1,7 +1,9 @@
 //! Exceptions and interrupts: the entry point, and the handler of each cause.
 
+use super::cpu::Local;
 use super::{interrupts, timer, user};
 use crate::cpu;
+use crate::hooks::Hooks;
 use crate::region::Access;
 use crate::serial::{self, Status};
 use crate::{time, trap};
@@ -16,7 +18,7 @@ pub const SHOOTDOWN: u8 = 0;
 pub const JOB: u8 = 1;
 
 /// Instructions of the entry and exit code of an interrupt of kernel code; its own measurement excludes them.
-pub const STUB_INSTRUCTIONS: u64 = 44;
+pub const STUB_INSTRUCTIONS: u64 = 43;
 
 /// Bits of sstatus: interrupts were on; the kernel was interrupted; user pages may be touched; the floating-point unit
 /// is on; user code of 64 bits.
@@ -137,10 +139,10 @@ trap_entry:
     bnez tp, 2f
     csrrw tp, sscratch, zero             # the kernel was interrupted: as it was
     addi sp, sp, -128
-    sd t0, (sp)
-    csrr t0, scause
-    bltz t0, 1f
-    ld t0, (sp)
+    sd a0, (sp)
+    csrr a0, scause
+    bltz a0, 1f
+    ld a0, (sp)
     addi sp, sp, 128 - 288
     sd x1, 8(sp)
     sd x5, 40(sp)
@@ -149,7 +151,7 @@ trap_entry:
     sd x4, 32(sp)
     j 3f
 
-    # Saves and loads what a call may change, but T0.
+    # Saves and loads what a call may change, but A0.
     .macro save_some
     sd ra, 8(sp)
     sd t1, 16(sp)
@@ -158,7 +160,7 @@ trap_entry:
     sd t4, 40(sp)
     sd t5, 48(sp)
     sd t6, 56(sp)
-    sd a0, 64(sp)
+    sd t0, 64(sp)
     sd a1, 72(sp)
     sd a2, 80(sp)
     sd a3, 88(sp)
@@ -175,7 +177,7 @@ trap_entry:
     ld t4, 40(sp)
     ld t5, 48(sp)
     ld t6, 56(sp)
-    ld a0, 64(sp)
+    ld t0, 64(sp)
     ld a1, 72(sp)
     ld a2, 80(sp)
     ld a3, 88(sp)
@@ -188,36 +190,34 @@ trap_entry:
     # An interrupt of kernel code. Only what a call may change is saved: its handlers neither take interrupts nor fault,
     # so the registers of the exception stay as they are.
 1:  save_some
-    mv a0, t0
     call {take}
-    ld t0, (sp)
     load_some
+    ld a0, (sp)
     addi sp, sp, 128
     sret
 
     # User code. SSCRATCH keeps its TP.
-2:  sd sp, 8(tp)
-    ld sp, (tp)
+2:  sd sp, {user_stack}(tp)
+    ld sp, {kernel_stack}(tp)
     addi sp, sp, -128
-    sd t0, (sp)
-    csrr t0, scause
-    bgez t0, 6f
+    sd a0, (sp)
+    csrr a0, scause
+    bgez a0, 6f
     # An interrupt: as above. After a shootdown nothing is left to do before user code continues.
     save_some
-    mv a0, t0
     call {take}
-    mv t0, a0
+    bnez a0, 5f
     load_some
-    bnez t0, 6f                          # `dispatch` does what is left
-    ld t0, (sp)
-    ld sp, 8(tp)
+    ld a0, (sp)
+    ld sp, {user_stack}(tp)
     csrrw tp, sscratch, tp
     sret
-6:  ld t0, (sp)
+5:  load_some                            # `dispatch` does what is left
+6:  ld a0, (sp)
     addi sp, sp, 128 - 288
     sd x1, 8(sp)
     sd x5, 40(sp)
-    ld x5, 8(tp)
+    ld x5, {user_stack}(tp)
     sd x5, 16(sp)
     csrrw x5, sscratch, zero
     sd x5, 32(sp)
@@ -267,7 +267,7 @@ trap_return:
     andi t1, t1, 1 << 8
     bnez t1, 4f
     addi t0, sp, 288                     # user code: the stack for its next entry, and the way to it
-    sd t0, (tp)
+    sd t0, {kernel_stack}(tp)
     csrw sscratch, tp
     ld x4, 32(sp)
 4:  ld x1, 8(sp)
@@ -304,41 +304,53 @@ trap_return:
 "#,
     dispatch = sym dispatch,
     take = sym take,
+    kernel_stack = const Local::KERNEL_STACK,
+    user_stack = const Local::USER_STACK,
 );
 
 /// Takes an interrupt. Returns whether user code may have to wait: 0 after a shootdown.
 extern "C" fn take(cause: u64) -> u64 {
-    let cpu = cpu::cpu();
-    match cause {
-        SOFTWARE => {
-            let late = trap::acknowledges_late();
-            if !late {
-                // Cleared, then checked: a request after the check interrupts again.
-                Controller::Sbi.acknowledge();
-            }
-            // Acquire: pairs with the release in `controller::send`.
-            let pending_ipis = cpu.local.pending_ipis.swap(0, Ordering::AcqRel);
-            if pending_ipis & 1 << SHOOTDOWN != 0 {
-                crate::engine().kernel().serve_refused();
-                trap::shootdown(|| ());
-            }
-            if late {
-                Controller::Sbi.acknowledge();
-            }
-            u64::from(pending_ipis & 1 << JOB != 0)
-        }
-        TIMER => {
-            take_timer(cpu);
-            1
-        }
-        _ => 0,
+    if cause != SOFTWARE {
+        return take_other(cause);
     }
+    let late = trap::acknowledges_late();
+    if !late {
+        // Cleared, then checked: a request after the check interrupts again.
+        Controller::Sbi.acknowledge();
+    }
+    // Acquire: pairs with the release in `controller::send`.
+    let pending_ipis = cpu::cpu().local.pending_ipis.swap(0, Ordering::AcqRel);
+    if late || pending_ipis != 1 << SHOOTDOWN {
+        return take_several(pending_ipis, late);
+    }
+    // A shootdown alone, as usual: no value is kept across it, so no register is saved for one.
+    serve();
+    0
+}
+
+fn serve() {
+    Hooks::serve_refused();
+    trap::shootdown(|| ());
+}
+
+#[inline(never)]
+fn take_several(pending_ipis: u64, late: bool) -> u64 {
+    if pending_ipis & 1 << SHOOTDOWN != 0 {
+        serve();
+    }
+    if late {
+        Controller::Sbi.acknowledge();
+    }
+    u64::from(pending_ipis & 1 << JOB != 0)
 }
 
 // Not inlined: the registers that it needs would be saved by every interrupt.
 #[inline(never)]
-fn take_timer(cpu: &cpu::Cpu) {
-    let entered = time::Own::if_kept();
+fn take_other(cause: u64) -> u64 {
+    if cause != TIMER {
+        return 0;
+    }
+    let (cpu, entered) = (cpu::cpu(), time::Own::if_kept());
     // It stays pending until it is rearmed or stopped. Not both: QEMU ends a turn at each. After the first on every
     // hart, a hart that waits in the firmware would have a turn of 100 ms.
     if !trap::timer(cpu) {
@@ -347,6 +359,7 @@ fn take_timer(cpu: &cpu::Cpu) {
     if let Some(entered) = entered {
         trap::handler_over(cpu, &entered);
     }
+    1
 }
 
 extern "C" fn dispatch(frame: &mut Frame) {
