@@ -8,7 +8,7 @@ use serde::Deserialize;
 use shootdown_sim::os::Latencies;
 use toml::Spanned;
 
-use super::{Beside, Metric, Note, Published, Reference, Tables};
+use super::{Beside, Explanation, Metric, Note, Published, Reference, Tables};
 use crate::runs::plan::Settings;
 
 /// A row of the file: exactly one number, or a pair of numbers whose quotient counts.
@@ -42,6 +42,8 @@ struct Row {
     #[serde(default)]
     fitted: bool,
     source: String,
+    cause: Option<String>,
+    settled_by: Option<String>,
 }
 
 impl Row {
@@ -107,6 +109,15 @@ impl Row {
                 ));
             }
         }
+        let explanation = match (self.cause, self.settled_by) {
+            (None, None) => None,
+            (Some(cause), Some(settled_by)) => Some(Explanation {
+                cause: one_line(&cause),
+                settled_by: one_line(&settled_by),
+            }),
+            (Some(_), None) => return Err("settled_by: is missing beside `cause`; add it".to_string()),
+            (None, Some(_)) => return Err("cause: is missing beside `settled_by`; add it".to_string()),
+        };
         Ok(Published {
             table: self.table,
             workload: self.workload,
@@ -124,8 +135,14 @@ impl Row {
             value,
             fitted: self.fitted,
             source: self.source,
+            explanation,
         })
     }
+}
+
+/// The text without its line breaks.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The release that a source names, as in `v5.17` or `Linux 6.18`.
@@ -341,6 +358,8 @@ mod tests {
             "over: does not belong to `ns_per_op`",
         );
         refused("p99_us = 5", 3, "distribution: is missing");
+        refused("ns_per_op = 5\ncause = \"why\"", 3, "settled_by: is missing");
+        refused("ns_per_op = 5\nsettled_by = \"a clock\"", 3, "cause: is missing");
         refused(
             "p99_us = 5\ndistribution = \"naps\"",
             3,

@@ -124,6 +124,17 @@ pub struct Published {
     pub fitted: bool,
     /// The measured quantity, in words.
     pub source: String,
+    /// Why the simulation is off by much, where it is known to be.
+    pub explanation: Option<Explanation>,
+}
+
+/// Why a simulated number is far from the published one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// What the model gets wrong, or what is not known of the measurement; whole sentences.
+    pub cause: String,
+    /// The measurement that would settle it; whole sentences.
+    pub settled_by: String,
 }
 
 impl Published {

@@ -89,6 +89,10 @@ struct Row<'a> {
     /// Ends of the 90 % interval around `simulated`, from the assumed ranges of the machine and the errors on published
     /// rows. Null without one.
     interval_90: Option<[f64; 2]>,
+    /// Why a row that was not fitted is off by more than 25 %. Null for other rows.
+    cause: Option<&'a str>,
+    /// The measurement that would settle whether this is the cause. Null where `cause` is.
+    settled_by: Option<&'a str>,
     /// The prediction of interpolation between fitted rows.
     interpolated: Option<f64>,
     /// Why the row was not run, or null.
@@ -154,6 +158,8 @@ pub fn schema() -> Schema {
 pub(super) fn render(findings: Findings) -> String {
     let run = findings.lines.iter().map(|line| Row {
         interval_90: line.ends(),
+        cause: line.why().map(|why| &*why.cause),
+        settled_by: line.why().map(|why| &*why.settled_by),
         ..row(&line.published, line.simulated, line.interpolated, None)
     });
     let left = findings
@@ -202,6 +208,8 @@ fn row(published: &Published, simulated: Option<f64>, interpolated: Option<f64>,
         simulated,
         relative_error: simulated.map(|number| relative_error(number, published.value)),
         interval_90: None,
+        cause: None,
+        settled_by: None,
         interpolated,
         not_run,
         source: &published.source,

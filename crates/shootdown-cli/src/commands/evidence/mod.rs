@@ -9,6 +9,7 @@ mod findings;
 mod floor;
 mod interpolate;
 mod json;
+mod misses;
 mod page;
 mod plots;
 mod runs;

@@ -4,7 +4,7 @@
 use super::findings::Findings;
 use super::plots::plots;
 use super::text::{ERROR, errors, grid};
-use super::{Line, distinct, shown};
+use super::{Line, distinct, misses, shown};
 use crate::catalog;
 use crate::commands::evidence::shape::{self, Statement};
 use crate::comparison::summary::relative_error;
@@ -194,6 +194,10 @@ fn section(findings: &Findings, table: &str) -> String {
             line.simulated
                 .map_or("failed".to_string(), |number| escape(&shown(row.metric, number)))
         )
+    }));
+    html.extend(misses::of(&lines).iter().map(|miss| {
+        let sentences = page::prose(&page::capitalized(&miss.sentences()));
+        format!("<p class=\"soft\">{sentences}</p>\n")
     }));
     let notes = findings.notes.iter().filter(|note| note.table == table);
     html.extend(notes.map(|note| format!("<p class=\"soft\">{}</p>\n", page::prose(note.text.trim()))));
@@ -399,6 +403,24 @@ mod tests {
             assert!(page.contains(expected), "missing: {expected}");
         }
         assert!(!page.contains('`'), "marks of code are no text");
+    }
+
+    #[test]
+    fn rows_far_off_have_their_cause_below_their_table() {
+        let (mut lines, left) = lines();
+        let far = lines
+            .iter()
+            .position(|line| line.published.explanation.is_some())
+            .expect("a row that says why");
+        let cause = page::prose(&lines[far].published.explanation.clone().unwrap().cause);
+        assert!(!page_of(&lines, &left, None).contains(&cause), "of a row that is met");
+        lines[far].simulated = Some(lines[far].published.value * 2.0);
+        let page = page_of(&lines, &left, None);
+        page::checked(&page);
+        assert!(
+            page.contains(&cause) && page.contains("<p class=\"soft\">Off by more than 25 %: "),
+            "{page}"
+        );
     }
 
     #[test]

@@ -156,6 +156,118 @@ fn failed_run_fails_the_command() {
     assert_eq!((status(None), status(Some(16))), (Ok(SUCCESS), Ok(BAD_RUN)));
 }
 
+/// Runs every held-out row, once: takes a minute.
+#[test]
+fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
+    let rows: Vec<_> = published::rows().into_iter().filter(|row| !row.fitted).collect();
+    let settings = Settings {
+        seed: 1,
+        runs: 1,
+        jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        virtual_ms: None,
+    };
+    let plan = Runs::new(rows.iter(), &settings).unwrap();
+    let ran = queue::run_all(&queue::Simulator, &plan.specs, settings.jobs, &AtomicBool::new(false)).unwrap();
+    let lines = lines(&rows, &plan, &ran.filled());
+    for line in &lines {
+        let row = &line.published;
+        assert!(line.simulated.is_some(), "a run failed: {row:?}");
+        assert_eq!(
+            line.miss().is_some(),
+            row.explanation.is_some(),
+            "{} {} at {}, {}: simulated {:?}; a row that is off by more than {} says why, others do not",
+            row.table,
+            row.design,
+            number::threads(row.threads),
+            shown(row.metric, row.value),
+            line.simulated,
+            misses::LIMIT
+        );
+    }
+    assert!(
+        lines.iter().any(|line| line.why().is_some()),
+        "the model is not perfect"
+    );
+}
+
+fn with_explanation(of: &Line) -> Line {
+    let mut line = of.clone();
+    line.published.explanation = Some(published::Explanation {
+        cause: "The lock is held for too long.".to_string(),
+        settled_by: "A clock.".to_string(),
+    });
+    line
+}
+
+#[test]
+fn rows_far_off_are_listed_with_cause_and_measurement() {
+    let without = text(&off_by(1.3), &[], &[], &[], 1);
+    assert!(
+        without.contains("ipi on milan-72 at 4 threads, 644k published (+30.0%)"),
+        "{without}"
+    );
+    assert!(without.contains("No cause is given."), "{without}");
+    assert!(
+        without.contains("above 25 %: 9, no cause is given for 9 of them"),
+        "{without}"
+    );
+    let lines: Vec<Line> = off_by(1.3).iter().map(with_explanation).collect();
+    let with = text(&lines, &[], &[], &[], 1);
+    assert!(
+        with.contains("Cause: The lock is held for too long. To settle it: A clock."),
+        "{with}"
+    );
+    assert_eq!(
+        with.matches("off by more than 25 %: ").count(),
+        2,
+        "one for each table: {with}"
+    );
+    assert!(
+        with.contains("above 25 %: 9, each with its cause below its table"),
+        "{with}"
+    );
+    // Neither a row within the limit nor a fitted one is listed.
+    let near: Vec<Line> = off_by(1.2).iter().map(with_explanation).collect();
+    let near = text(&near, &[], &[], &[], 1);
+    assert!(
+        !near.contains("off by more than") && near.contains("above 25 %: 0\n"),
+        "{near}"
+    );
+    assert!(!with.contains("315k published"), "{with}");
+}
+
+#[test]
+fn json_has_the_cause_of_rows_far_off_only() {
+    let rows = |factor: f64| {
+        let lines: Vec<Line> = off_by(factor).iter().map(with_explanation).collect();
+        let json = json::render(json::Findings {
+            command: "shootdown evidence",
+            lines: &lines,
+            left: &[],
+            statements: None,
+            floor: &[],
+            stale: 0,
+            accesses_checked: 7,
+            failures: &[],
+            missing: 0,
+        });
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let rows = value["rows"].as_array().unwrap().clone();
+        rows.into_iter()
+            .filter(|row| row["fitted"] == false)
+            .collect::<Vec<_>>()
+    };
+    let (far, near) = (rows(1.3), rows(1.2));
+    assert!(
+        far.iter()
+            .all(|row| row["cause"] == "The lock is held for too long." && row["settled_by"] == "A clock.")
+    );
+    assert!(
+        near.iter()
+            .all(|row| row["cause"].is_null() && row["settled_by"].is_null())
+    );
+}
+
 #[test]
 fn every_known_row_can_be_run() {
     let rows: Vec<_> = published::rows()

@@ -1,6 +1,6 @@
 //! The tables of the evidence for the terminal, and the errors under them.
 
-use super::{Line, coverage, distinct, shown};
+use super::{Line, coverage, distinct, misses, shown};
 use crate::comparison::summary::relative_error;
 use crate::print::number::{self, UNKNOWN, median};
 use crate::print::table::{Column, Grid, Tables};
@@ -40,6 +40,9 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
                 row.design
             ));
         }
+        for miss in misses::of(of_table) {
+            text.push_str(&format!("  {}\n", miss.sentences()));
+        }
         for note in notes.iter().filter(|note| note.table == table) {
             let words: Vec<&str> = note.text.split_whitespace().collect();
             text.push_str(&format!("  {}\n", words.join(" ")));
@@ -70,6 +73,7 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
             text.push_str(&summary("interpolation", interpolated, &held_out));
         }
     }
+    text.push_str(&misses::summary(lines));
     text.push_str(&coverage::text(lines));
     if lines.iter().any(|line| line.interpolated.is_some()) {
         text.push_str(

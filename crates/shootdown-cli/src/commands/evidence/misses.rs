@@ -1,0 +1,101 @@
+//! Held-out rows that are off by more than [`LIMIT`]: why, and the measurement that would settle it. The file of rows
+//! says both; a test holds that every such row of the embedded file has them, and no other row.
+
+use super::text::errors;
+use super::{Line, shown};
+use crate::comparison::summary::relative_error;
+use crate::print::number::{self, median};
+use crate::published::Explanation;
+
+/// The error above which a row must say why it is off.
+pub(super) const LIMIT: f64 = 0.25;
+
+/// The same, as printed.
+const LIMIT_SHOWN: &str = "25 %";
+
+/// Rows that are off for one reason.
+pub(super) struct Miss<'a> {
+    /// Each with its error.
+    rows: Vec<(&'a Line, f64)>,
+    /// `None` if the file does not say why.
+    why: Option<&'a Explanation>,
+}
+
+impl Line {
+    /// The error of a prediction that is off by more than the limit.
+    pub(super) fn miss(&self) -> Option<f64> {
+        let error = relative_error(self.simulated?, self.published.value);
+        (!self.published.fitted && error.abs() > LIMIT).then_some(error)
+    }
+
+    /// What the file says of such a row.
+    pub(super) fn why(&self) -> Option<&Explanation> {
+        self.miss().and(self.published.explanation.as_ref())
+    }
+}
+
+/// The rows that are off by more than the limit, by reason, in order of appearance.
+pub(super) fn of<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Vec<Miss<'a>> {
+    let mut misses: Vec<Miss> = Vec::new();
+    for line in lines {
+        let Some(error) = line.miss() else {
+            continue;
+        };
+        let why = line.why();
+        match misses.iter_mut().find(|miss| miss.why == why) {
+            Some(miss) => miss.rows.push((line, error)),
+            None => misses.push(Miss {
+                rows: vec![(line, error)],
+                why,
+            }),
+        }
+    }
+    misses
+}
+
+impl Miss<'_> {
+    /// The rows, the cause and the measurement, in a paragraph.
+    pub(super) fn sentences(&self) -> String {
+        let row = |(line, error): &(&Line, f64)| {
+            let row = &line.published;
+            format!(
+                "{} on {} at {}, {} published ({})",
+                row.design,
+                row.machine,
+                number::threads(row.threads),
+                shown(row.metric, row.value),
+                number::signed_percent(*error)
+            )
+        };
+        let rows: Vec<String> = self.rows.iter().map(row).collect();
+        let why = match self.why {
+            Some(why) => format!("Cause: {} To settle it: {}", why.cause, why.settled_by),
+            None => "No cause is given.".to_string(),
+        };
+        format!("off by more than {LIMIT_SHOWN}: {}. {why}", rows.join("; "))
+    }
+}
+
+/// The errors on the rows that were not fitted, of all machines, and whether each large one has its cause; nothing
+/// without any.
+pub(super) fn summary(lines: &[Line]) -> String {
+    let held_out: Vec<&Line> = lines.iter().filter(|line| !line.published.fitted).collect();
+    let errors = errors(held_out.iter().map(|line| line.simulated), &held_out);
+    if errors.is_empty() {
+        return String::new();
+    }
+    let missed: Vec<&Line> = lines.iter().filter(|line| line.miss().is_some()).collect();
+    let silent = missed.iter().filter(|line| line.why().is_none()).count();
+    let causes = match (missed.len(), silent) {
+        (0, _) => String::new(),
+        (_, 0) => ", each with its cause below its table".to_string(),
+        (_, silent) => format!(", no cause is given for {silent} of them"),
+    };
+    format!(
+        "all machines: {} not fitted, absolute error: worst {}, median {}; above {LIMIT_SHOWN}: {}{causes}\n",
+        number::counted(errors.len(), "row"),
+        number::percent(errors.iter().copied().fold(0.0, f64::max)),
+        number::percent(median(errors)),
+        missed.len()
+    )
+}
