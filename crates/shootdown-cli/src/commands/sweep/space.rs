@@ -16,7 +16,7 @@ use crate::args::{Shard, SweepArgs};
 use crate::catalog;
 use crate::failure::Failure;
 use crate::runs::plan::{Settings, default_threads};
-use crate::runs::target::with_vm;
+use crate::runs::target::{RELEASE, with_vm};
 
 /// One run of the sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,6 +57,23 @@ pub struct Space {
     pub hash: u64,
 }
 
+/// The values of `--set`, with a release of Linux replaced by the numbers that it implies. Explicit ones take precedence.
+fn with_release(sets: Vec<String>) -> Result<Vec<String>, Failure> {
+    let path = |text: &str| text.split_once('=').map_or("", |(path, _)| path).trim().to_string();
+    let (releases, mut all): (Vec<String>, Vec<String>) = sets.into_iter().partition(|text| path(text) == RELEASE);
+    let given: Vec<String> = all.iter().map(|text| path(text)).collect();
+    for text in releases {
+        let (_, release) = text.split_once('=').unwrap_or_default();
+        let numbers = shootdown_sim::model::release(release.trim())
+            .map_err(|error| Failure::Input(format!("--set {}: {error}", text.escape_debug())))?;
+        let implied = numbers
+            .into_iter()
+            .filter(|(path, _)| !given.iter().any(|given| given == path));
+        all.extend(implied.map(|(path, value)| format!("{path}={value}")));
+    }
+    Ok(all)
+}
+
 /// The value of `--threads`.
 enum Threads {
     Default,
@@ -71,7 +88,7 @@ impl Space {
     pub fn new(args: &SweepArgs) -> Result<Self, Failure> {
         let settings = Settings::new(&args.run, args.runs)?;
         let points = usize::try_from(args.points).unwrap_or(usize::MAX);
-        let sets = with_vm(args.vm, &args.set);
+        let sets = with_release(with_vm(args.vm, &args.set))?;
         let sets = sets.iter().map(|text| assignment(text, points));
         let sets = sets.collect::<Result<Vec<_>, _>>()?;
         let machines = args.on.iter().map(|on| machine(on.trim(), &sets, args));

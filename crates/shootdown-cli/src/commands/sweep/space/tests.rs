@@ -184,6 +184,19 @@ fn one_at_a_time_keeps_other_design_axes_at_their_preset() {
 }
 
 #[test]
+fn release_of_linux_sets_its_numbers() {
+    let values = |line: &str| {
+        let space = space(line);
+        let value = |path: &str| space.value(&space.points[0], path);
+        (value("linux.region_faults"), value("linux.node_lru"))
+    };
+    let of_6_1 = "tlb_flush2 --on milan-72 --designs ipi --threads 2 --set linux.release=6.1";
+    assert_eq!(values(of_6_1), (Some(0.0), Some(1.0)));
+    let faults = format!("{of_6_1} --set linux.region_faults=1");
+    assert_eq!(values(&faults).0, Some(1.0), "an explicit number");
+}
+
+#[test]
 fn mistakes_name_the_place_and_the_remedy() {
     for (line, expected) in [
         ("--set costs.invlpg", "--set costs.invlpg: expected PATH=VALUES"),
@@ -198,6 +211,10 @@ fn mistakes_name_the_place_and_the_remedy() {
         ("--set costs.rmv=3", "unknown parameter; expected one of"),
         ("--set costs.rmw=1 --set costs.rmw=2", "given twice"),
         ("--set assumed=1,2", "assumed=range:2"),
+        (
+            "--set linux.release=6.1,6.4",
+            "--set linux.release=6.1,6.4: expected a release of Linux",
+        ),
         ("--set costs.root_load_flush=range", "states no range"),
         ("--threads 1,73", ""),
         ("--threads 73", "has 72 CPUs"),
