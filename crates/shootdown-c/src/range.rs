@@ -39,8 +39,8 @@ impl shootdown_range {
     }
 }
 
-/// The most common range, one small page, without what rounding takes. `None` for any other, and for the last page of the
-/// address space.
+/// The most common range, one small page, without what rounding takes. `None` for any other, and for the last page of
+/// the address space.
 #[inline(always)]
 pub(crate) fn one_page(start: u64, end: u64, page_shift: u32, tables: bool) -> Option<Range> {
     let is_one = end.wrapping_sub(start) == PAGE && start.is_multiple_of(PAGE) && page_shift == 12 && !tables;

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::coverage::Coverage;
 use super::floor::Below;
-use super::text::errors;
+use super::misses::errors;
 use super::{Line, distinct};
 use crate::commands::evidence::shape::Statement;
 use crate::comparison::summary::relative_error;

@@ -1,7 +1,6 @@
 //! Held-out rows that are off by more than [`LIMIT`]: why, and the measurement that would settle it. The file of rows
 //! says both; a test holds that every such row of the embedded file has them, and no other row.
 
-use super::text::errors;
 use super::{Line, shown};
 use crate::comparison::summary::relative_error;
 use crate::print::number::{self, median};
@@ -74,6 +73,14 @@ impl Miss<'_> {
         };
         format!("off by more than {LIMIT_SHOWN}: {}. {why}", rows.join("; "))
     }
+}
+
+/// Absolute relative errors of predictions, in order; rows without a prediction are left out.
+pub(super) fn errors(predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> Vec<f64> {
+    predictions
+        .zip(held_out)
+        .filter_map(|(prediction, line)| prediction.map(|number| relative_error(number, line.published.value).abs()))
+        .collect()
 }
 
 /// The errors on the rows that were not fitted, of all machines, and whether each large one has its cause; nothing

@@ -254,17 +254,9 @@ fn design(row: &Published, sets: &[&[String]]) -> String {
     format!("{}{over}{mark}", row.design)
 }
 
-/// Absolute relative errors of predictions, in order; rows without a prediction are left out.
-pub fn errors(predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> Vec<f64> {
-    predictions
-        .zip(held_out)
-        .filter_map(|(prediction, line)| prediction.map(|number| relative_error(number, line.published.value).abs()))
-        .collect()
-}
-
 /// Worst and median absolute error of predictions on held-out rows.
 fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
-    let errors = errors(predictions, held_out);
+    let errors = misses::errors(predictions, held_out);
     let any = !errors.is_empty();
     let worst = errors.iter().copied().fold(0.0, f64::max);
     let of_any = |error: f64| match any {

@@ -57,7 +57,8 @@ pub struct Space {
     pub hash: u64,
 }
 
-/// The values of `--set`, with a release of Linux replaced by the numbers that it implies. Explicit ones take precedence.
+/// The values of `--set`, with a release of Linux replaced by the numbers that it implies. Explicit ones take
+/// precedence.
 fn with_release(sets: Vec<String>) -> Result<Vec<String>, Failure> {
     let path = |text: &str| text.split_once('=').map_or("", |(path, _)| path).trim().to_string();
     let (releases, mut all): (Vec<String>, Vec<String>) = sets.into_iter().partition(|text| path(text) == RELEASE);
