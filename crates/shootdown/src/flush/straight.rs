@@ -10,7 +10,7 @@
 
 use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::{CpuMask, Others};
-use crate::design::Order;
+use crate::design::{Order, Requests};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::flush::Flush;
@@ -32,6 +32,14 @@ pub(super) enum Common<'e, F: Facade> {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Whether a flush of this CPU alone has its local part inlined: a call would be a tenth of it. Not with a policy,
+    /// fixed at compile time, whose requests are on the stack: the flush that leaves to `request_one` would save
+    /// registers for nothing (`linux-baseline --only counts`).
+    const INLINES_LOCAL_PART: bool = match K::POLICY {
+        Some(policy) => matches!(policy.requests, Requests::Log),
+        None => true,
+    };
+
     /// The CPUs of `flush` if it is of the common kind. Pinned on `me`.
     #[inline]
     pub(super) fn common_kind(&self, flush: &Flush<'_, K::Facade, W>, me: CpuId) -> Option<Common<'_, K::Facade>> {
@@ -67,9 +75,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let (space, range) = (flush.space, &flush.range);
         match common {
             Common::Alone => {
-                // Not `flush_on`: there is nothing else in this flush, and a call would be a tenth of it.
                 let own = &self.cpus[pin.cpu];
-                self.masked(|| self.flush_on_masked(own, space, flush.generation, range));
+                if Self::INLINES_LOCAL_PART {
+                    self.masked(|| self.flush_on_masked(own, space, flush.generation, range));
+                } else {
+                    self.flush_on(own, space, flush.generation, range);
+                }
                 self.kernel.event(Event::LocalOnly);
                 drop(pin);
             }
