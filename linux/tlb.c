@@ -447,9 +447,7 @@ void flush_tlb_one_kernel(unsigned long addr)
 }
 
 #ifdef CONFIG_PARAVIRT
-/*
- * What paravirt.c points to. Only tlb.c of Linux calls these, and a hypervisor that replaces them: the engine neither.
- */
+/* pv_ops has pointers to these. With the engine nothing calls them: it executes the invalidations itself. */
 void native_flush_tlb_local(void)
 {
 	flush_tlb_local();
@@ -462,11 +460,7 @@ void native_flush_tlb_global(void)
 
 void native_flush_tlb_one_user(unsigned long addr)
 {
-	/* Both halves. */
-	if (boot_cpu_has(X86_FEATURE_PTI))
-		__flush_tlb_all();
-	else
-		asm volatile("invlpg (%0)" : : "r" (addr) : "memory");
+	flush_tlb_one_kernel(addr);
 }
 
 void native_flush_tlb_multi(const struct cpumask *cpus, const struct flush_tlb_info *info)

@@ -36,7 +36,7 @@ struct Build {
     opt: &'static str,
     /// The limit of the code in bytes.
     limit: u64,
-    /// The hooks that are called by name; the library then executes the instructions. Empty: pointers, also for these.
+    /// The hooks that are called by name. The library then has the feature `instructions`. Empty: pointers.
     hooks: &'static str,
 }
 
@@ -67,6 +67,11 @@ impl Build {
             (design, "") => design.into(),
             (design, _) => format!("{design}, hooks by name"),
         }
+    }
+
+    /// The name of its folder: builds with different settings need different ones.
+    fn slug(&self) -> String {
+        format!("{}-{}", self.name().replace(", ", "-").replace(' ', "-"), self.opt)
     }
 
     fn settings(&self) -> Vec<String> {
@@ -121,10 +126,11 @@ pub fn run(end: Instant) -> Result<(), String> {
     for one in BUILDS {
         for (arch, ..) in ARCHES {
             let what = format!("{arch}, {}, {}", one.name(), one.opt);
-            let assembly = folder().join(format!("{arch}-{}.s", one.name().replace([',', ' '], "-")));
+            let out = folder().join(arch).join(one.slug());
+            let assembly = out.join("shootdown.s");
             let mut settings = one.settings();
             settings.push(format!("SHOOTDOWN_ASSEMBLY={}", assembly.display()));
-            let object = Object::read(&build(arch, &settings, end)?)?;
+            let object = Object::read(&build(arch, &out, &settings, end)?)?;
             let problems = object.problems(&calls, &one.supplied());
             wrong.extend(problems.into_iter().map(|why| format!("{what}: {why}")));
             let kib = |bytes: u64| format!("{:.1}", bytes as f64 / 1024.0);
@@ -154,7 +160,7 @@ pub fn run(end: Instant) -> Result<(), String> {
     }
     println!("\nBytes of stack that a call of it takes at most, its hooks not counted\n{stacks}");
     let linux = ["SHOOTDOWN_DESIGN=ipi".to_string(), "SHOOTDOWN_NO_GOT=1".to_string()];
-    if Object::read(&build("x86_64", &linux, end)?)?.uses_got {
+    if Object::read(&build("x86_64", &folder().join("x86_64/no-got"), &linux, end)?)?.uses_got {
         wrong.push("x86_64, SHOOTDOWN_NO_GOT: it needs a global offset table".into());
     }
     wrong.extend(installed(end)?);
@@ -196,14 +202,14 @@ fn above_limits(what: &str, design: &str, bytes: [u64; STACK.len()]) -> Vec<Stri
 }
 
 /// The `make` command with these settings.
-fn make(arch: &str, settings: &[String]) -> Command {
+fn make(arch: &str, out: &Path, settings: &[String]) -> Command {
     let mut command = Command::new("make");
     command.args(["--no-print-directory", "--silent", "--file"]);
     command.arg(workspace::root().join("crates/shootdown-c/link/shootdown.mk"));
     command
         .arg(format!("SHOOTDOWN_ARCH={arch}"))
         .arg(format!("CROSS_COMPILE={}", prefix(arch)));
-    command.arg(format!("SHOOTDOWN_OUT={}", folder().join(arch).display()));
+    command.arg(format!("SHOOTDOWN_OUT={}", out.display()));
     command.args(settings);
     command
 }
@@ -213,12 +219,10 @@ fn folder() -> PathBuf {
     workspace::built().join("c-library")
 }
 
-/// Builds the object of an instruction set and returns its path.
-fn build(arch: &str, settings: &[String], end: Instant) -> Result<PathBuf, String> {
-    let object = folder().join(arch).join("shootdown.o");
-    // Cargo restores the archive of earlier settings with its old date, and make would keep an object of others.
-    let _ = std::fs::remove_file(&object);
-    child::run(make(arch, settings).arg(&object), end).map_err(|why| format!("shootdown.mk, {arch}: {why}"))?;
+/// Builds the object of an instruction set in that folder, and returns its path.
+fn build(arch: &str, out: &Path, settings: &[String], end: Instant) -> Result<PathBuf, String> {
+    let object = out.join("shootdown.o");
+    child::run(make(arch, out, settings).arg(&object), end).map_err(|why| format!("shootdown.mk, {arch}: {why}"))?;
     Ok(object)
 }
 
@@ -228,7 +232,8 @@ fn installed(end: Instant) -> Result<Vec<String>, String> {
     let mut wrong = Vec::new();
     for (arch, _, target) in ARCHES {
         let settings = [format!("PREFIX={}", prefix.display()), "SHOOTDOWN_DESIGN=ipi".into()];
-        child::run(make(arch, &settings).arg("shootdown-install"), end)?;
+        let out = folder().join(arch).join("installed");
+        child::run(make(arch, &out, &settings).arg("shootdown-install"), end)?;
         let ask = |what: &[&str]| {
             let mut command = Command::new("pkg-config");
             command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));

@@ -9,13 +9,13 @@ use shootdown_cpu::Processor;
 pub struct Instructions(Processor);
 
 impl Instructions {
-    /// Nothing can be missing.
+    /// Of these hooks none is required.
     pub fn check(_settings: &shootdown_settings) -> Result<(), shootdown_status> {
         Ok(())
     }
 
     /// # Safety
-    /// None here: the form of the other kind of instructions.
+    /// Always sound. Unsafe because it is where the kernel's hooks execute instructions (`hooked.rs`).
     pub unsafe fn of(settings: &shootdown_settings) -> Instructions {
         Instructions(Processor::discover(Root(settings.kernel_root)))
     }

@@ -20,7 +20,8 @@ const fn named(name: &str) -> Design {
     panic!("SHOOTDOWN_DESIGN names no design, or one that needs another feature of the library (adaptive, published)")
 }
 
-const fn equal(a: &[u8], b: &[u8]) -> bool {
+/// `==` of slices is not `const`.
+pub(crate) const fn equal(a: &[u8], b: &[u8]) -> bool {
     let mut index = 0;
     while index < a.len() && index < b.len() && a[index] == b[index] {
         index += 1;

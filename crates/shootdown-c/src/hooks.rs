@@ -138,8 +138,8 @@ pub struct shootdown_event {
 /// is not preemptible. The others may be null.
 ///
 /// A library that was built with SHOOTDOWN_HOOKS (link/shootdown.mk) ignores these pointers. The kernel then defines
-/// the functions shootdown_hook_cpu and so on, below, which are called directly. Those that SHOOTDOWN_HOOKS does not
-/// name are absent, and take no test.
+/// the functions shootdown_hook_cpu and so on, below, which are called directly. A hook that SHOOTDOWN_HOOKS does not
+/// name is absent, and costs nothing.
 ///
 /// In a kernel, a library with the feature `instructions` executes the instructions itself. It does not use
 /// interrupts_off, interrupts_restore, interrupts_are_off, invalidate, load_root, local_sync, broadcast and

@@ -2,7 +2,7 @@
 
 use crate::cpu_words::SHOOTDOWN_CPU_WORDS;
 use crate::fixed::FIXED;
-use crate::given::Given;
+use crate::hook_calls::HookCalls;
 use crate::hooks::{shootdown_interrupts, shootdown_stuck};
 use crate::instructions::Instructions;
 use crate::range::shootdown_range;
@@ -25,7 +25,7 @@ pub type CSpace = Space<CFacade, SHOOTDOWN_CPU_WORDS>;
 /// The hooks from C, with the required ones checked.
 #[derive(Clone, Copy)]
 pub struct Hooks {
-    given: Given,
+    calls: HookCalls,
     instructions: Instructions,
 }
 
@@ -36,7 +36,7 @@ impl Hooks {
     /// # Errors
     /// A required hook is missing.
     pub fn check(settings: &shootdown_settings) -> Result<(), shootdown_status> {
-        Given::check(settings)?;
+        HookCalls::check(settings)?;
         Instructions::check(settings)
     }
 
@@ -47,7 +47,7 @@ impl Hooks {
         // SAFETY: the caller's.
         unsafe {
             Hooks {
-                given: Given::of(settings),
+                calls: HookCalls::of(settings),
                 instructions: Instructions::of(settings),
             }
         }
@@ -58,19 +58,19 @@ impl Hooks {
         self.instructions.enable();
     }
 
-    // One copy, as below: few kernels have such TLBs.
+    // Not inlined, as `report`.
     #[inline(never)]
     fn notify_secondary(&self, root: Root, invalidation: Secondary) -> u64 {
         match invalidation {
-            Secondary::Flush(range) => self.given.secondary(root.0, &shootdown_range::from(range)),
-            Secondary::End => self.given.secondary(root.0, core::ptr::null()),
+            Secondary::Flush(range) => self.calls.secondary(root.0, &shootdown_range::from(range)),
+            Secondary::End => self.calls.secondary(root.0, core::ptr::null()),
         }
     }
 
-    // One copy, since there are many events.
+    // Not inlined: there are many events, and one conversion is enough.
     #[inline(never)]
     fn report(&self, event: Event) {
-        self.given.event(&event.into());
+        self.calls.event(&event.into());
     }
 }
 
@@ -88,13 +88,13 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
         None => None,
     };
     // Otherwise the settings say so: `not_preemptible`.
-    const PREEMPTIBLE: bool = Given::MAY_BE_PREEMPTIBLE;
+    const PREEMPTIBLE: bool = HookCalls::MAY_BE_PREEMPTIBLE;
 
     type Facade = CFacade;
 
     #[inline]
     fn cpu(&self) -> CpuId {
-        self.given.cpu() as CpuId
+        self.calls.cpu() as CpuId
     }
 
     #[inline]
@@ -113,20 +113,20 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     }
 
     fn send_ipi(&self, targets: &CpuMask<SHOOTDOWN_CPU_WORDS>) {
-        self.given.send_ipi(words_of(targets).as_ptr());
+        self.calls.send_ipi(words_of(targets).as_ptr());
     }
 
     // Not by `send_ipi`, which copies the words out of a set: that takes instructions of every shootdown.
     #[inline]
     fn send_ipi_to(&self, target: CpuId) {
-        if self.given.sends_to_one() {
-            return self.given.send_ipi_to(target as u32);
+        if self.calls.sends_to_one() {
+            return self.calls.send_ipi_to(target as u32);
         }
         let mut words = [0; SHOOTDOWN_CPU_WORDS];
         if let Some(word) = words.get_mut(target / 64) {
             *word = 1 << (target % 64);
         }
-        self.given.send_ipi(words.as_ptr());
+        self.calls.send_ipi(words.as_ptr());
     }
 
     // Always: the caller's operation is constant, so this becomes one or two instructions.
@@ -167,27 +167,27 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
 
     #[inline]
     fn pin(&self) {
-        self.given.pin();
+        self.calls.pin();
     }
 
     #[inline]
     fn unpin(&self) {
-        self.given.unpin();
+        self.calls.unpin();
     }
 
     #[inline]
     fn now_ns(&self) -> u64 {
-        self.given.now_ns()
+        self.calls.now_ns()
     }
 
     #[inline]
     fn flush_at_entry(&self, cpu: CpuId) -> bool {
-        self.given.flush_at_entry(cpu as u32)
+        self.calls.flush_at_entry(cpu as u32)
     }
 
     #[inline]
     fn secondary(&self, root: Root, invalidation: Secondary) -> u64 {
-        if self.given.has_secondary() {
+        if self.calls.has_secondary() {
             self.notify_secondary(root, invalidation)
         } else {
             0
@@ -196,23 +196,23 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
 
     #[inline]
     fn secondary_sync(&self, ticket: u64) {
-        self.given.secondary_sync(ticket);
+        self.calls.secondary_sync(ticket);
     }
 
     #[inline]
     fn unloaded(&self, root: Root) {
-        self.given.unloaded(root.0);
+        self.calls.unloaded(root.0);
     }
 
     #[inline]
     fn event(&self, event: Event) {
-        if self.given.takes_events() {
+        if self.calls.takes_events() {
             self.report(event);
         }
     }
 
     fn stuck(&self, report: Stuck) {
-        self.given.stuck(&shootdown_stuck {
+        self.calls.stuck(&shootdown_stuck {
             waiter: report.waiter as u32,
             target: report.target as u32,
             space: report.space,

@@ -26,7 +26,7 @@ mod event;
 mod fixed;
 mod flush;
 mod gather;
-mod given;
+mod hook_calls;
 mod hooks;
 #[cfg_attr(all(feature = "instructions", target_os = "none"), path = "executed.rs")]
 #[cfg_attr(not(all(feature = "instructions", target_os = "none")), path = "hooked.rs")]

@@ -6,7 +6,7 @@ use super::sources::{self, at};
 use crate::workspace;
 
 /// The fragments.
-pub const NAMES: [&str; 4] = ["debian", "debug", "kcsan", "pti"];
+pub const NAMES: [&str; 3] = ["debian", "debug", "pti"];
 
 /// What a line of a fragment begins with that names words of the kernel's command line.
 const AT_BOOT: &str = "# At boot: ";

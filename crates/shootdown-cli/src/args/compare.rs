@@ -330,9 +330,10 @@ pub struct WalkersArgs {
     p50_us, p99_us (with distribution = \"flush\", or another that compare --latencies prints), \
     time_ratio, rate_ratio = [3.2, 1.6] (with over = { design = \"ipi\", threads = 1 }, of the second).\n\
     A row may also have: lru_drain = true, set = [\"costs.invlpg=200\"], virtual_ms = 100, \
-    fitted = true (the model was fitted on it: no prediction), and cause and settled_by (why it is off by more \
-    than 25 %, and the measurement that would settle it).\n\
-    Also: [[note]] with table and text; [[beside]] with table, workload and design, a design of \
+    fitted = true (the model was fitted on it: no prediction), and explanation = \"NAME\" (why it is off by more \
+    than 25 %).\n\
+    Also: [[explanation]] with name, cause and settled_by (the measurement that would settle it); \
+    [[note]] with table and text; [[beside]] with table, workload and design, a design of \
     which nothing is published, run as the first such row.")]
 pub struct EvidenceArgs {
     /// Your own published rows, a .toml file, in place of the embedded ones; its format is shown below

@@ -2,6 +2,7 @@
 //!
 //! Owns the syntax and which keys belong together. The simulator decides whether a row can be run.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -42,8 +43,16 @@ struct Row {
     #[serde(default)]
     fitted: bool,
     source: String,
-    cause: Option<String>,
-    settled_by: Option<String>,
+    explanation: Option<String>,
+}
+
+/// An explanation that rows name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+    cause: String,
+    settled_by: String,
 }
 
 impl Row {
@@ -67,7 +76,7 @@ impl Row {
     }
 
     /// The row, if it has exactly one number and the keys that belong to it.
-    fn checked(self) -> Result<Published, String> {
+    fn checked(self, explanations: &BTreeMap<String, Explanation>) -> Result<Published, String> {
         let numbers = self.numbers();
         let mut given = numbers
             .iter()
@@ -109,14 +118,12 @@ impl Row {
                 ));
             }
         }
-        let explanation = match (self.cause, self.settled_by) {
-            (None, None) => None,
-            (Some(cause), Some(settled_by)) => Some(Explanation {
-                cause: one_line(&cause),
-                settled_by: one_line(&settled_by),
-            }),
-            (Some(_), None) => return Err("settled_by: is missing beside `cause`; add it".to_string()),
-            (None, Some(_)) => return Err("cause: is missing beside `settled_by`; add it".to_string()),
+        let explanation = match &self.explanation {
+            Some(name) => Some(explanations.get(name).cloned().ok_or_else(|| {
+                let name = name.escape_debug();
+                format!("explanation: `{name}` is not known; add an [[explanation]] with that name")
+            })?),
+            None => None,
         };
         Ok(Published {
             table: self.table,
@@ -170,6 +177,8 @@ struct File {
     beside: Vec<Spanned<Beside>>,
     #[serde(default)]
     note: Vec<Spanned<Note>>,
+    #[serde(default)]
+    explanation: Vec<Named>,
 }
 
 /// The error and its line, from 1.
@@ -203,11 +212,20 @@ pub(super) fn parse(text: &str) -> Result<Entries, Complaint> {
             "there is no row; write at least one [[row]]".to_string(),
         ));
     }
+    let explanations = file.explanation.into_iter().map(|named| {
+        let explanation = Explanation {
+            cause: one_line(&named.cause),
+            settled_by: one_line(&named.settled_by),
+        };
+        (named.name, explanation)
+    });
+    let explanations: BTreeMap<String, Explanation> = explanations.collect();
     let (mut rows, mut row_lines) = (Vec::<Published>::new(), Vec::new());
     for row in file.row {
         let span = row.span();
         row_lines.push(line_of(text, span.start));
-        rows.push(row.into_inner().checked().map_err(|what| complaint(Some(span), what))?);
+        let checked = row.into_inner().checked(&explanations);
+        rows.push(checked.map_err(|what| complaint(Some(span), what))?);
     }
     let (mut beside, mut beside_lines) = (Vec::new(), Vec::new());
     for entry in file.beside {
@@ -358,8 +376,11 @@ mod tests {
             "over: does not belong to `ns_per_op`",
         );
         refused("p99_us = 5", 3, "distribution: is missing");
-        refused("ns_per_op = 5\ncause = \"why\"", 3, "settled_by: is missing");
-        refused("ns_per_op = 5\nsettled_by = \"a clock\"", 3, "cause: is missing");
+        refused(
+            "ns_per_op = 5\nexplanation = \"why\"",
+            3,
+            "explanation: `why` is not known",
+        );
         refused(
             "p99_us = 5\ndistribution = \"naps\"",
             3,

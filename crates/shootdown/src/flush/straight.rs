@@ -32,9 +32,9 @@ pub(super) enum Common<'e, F: Facade> {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Whether a flush of this CPU alone has its local part inlined: a call would be a tenth of it. Not with a policy,
-    /// fixed at compile time, whose requests are on the stack: the flush that leaves to `request_one` would save
-    /// registers for nothing (`linux-baseline --only counts`).
+    /// Whether the local part of a flush of this CPU alone is inlined. Inlined it takes a tenth less. But where the
+    /// policy is fixed at compile time and requests are on the stack, the flush would then save registers that its
+    /// other way out, `request_one`, does not need. `linux-baseline --only counts` counts both.
     const INLINES_LOCAL_PART: bool = match K::POLICY {
         Some(policy) => matches!(policy.requests, Requests::Log),
         None => true,

@@ -1,5 +1,6 @@
 //! The engine on this host's own atomics, embedded in a minimal kernel that records hook calls.
 
+mod compiled;
 mod flushing;
 mod misuse;
 mod no_tags;

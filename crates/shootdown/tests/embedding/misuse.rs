@@ -1,10 +1,7 @@
 //! Designs that are refused, and calls out of place.
 
 use crate::{Memory, Recorder};
-use shootdown::{
-    CpuMask, Engine, Kernel, Local, Machine, Native, PerCpu, Policy, Range, Root, Storage, Tag, Tags, USER_HALF,
-    tag_words,
-};
+use shootdown::{Engine, Local, Machine, Policy, Range, Root, Storage, Tags, USER_HALF, tag_words};
 
 #[test]
 #[should_panic(expected = "system-wide tags must outnumber the CPUs")]
@@ -112,37 +109,6 @@ fn offline_cpu_does_not_load_a_space_with_stale_entries() {
         assert!(engine.online().contains(1), "it was brought online");
         assert!(kernel.local.borrow().contains(&(1, Local::All)));
     }
-}
-
-/// A kernel that is compiled for one design.
-struct Compiled;
-
-// SAFETY: one thread; no translations.
-unsafe impl Kernel<1> for Compiled {
-    const PREEMPTIBLE: bool = false;
-    const POLICY: Option<Policy> = Some(Policy::IPI);
-    type Facade = Native;
-    fn cpu(&self) -> usize {
-        0
-    }
-    fn interrupts_off(&self) -> u64 {
-        0
-    }
-    fn interrupts_restore(&self, _saved: u64) {}
-    fn send_ipi(&self, _targets: &CpuMask<1>) {}
-    fn invalidate(&self, _what: Local) {}
-    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
-}
-
-#[test]
-#[should_panic(expected = "the kernel is compiled for another policy")]
-fn policy_other_than_the_compiled_one_is_refused() {
-    let mut cpus = [PerCpu::new()];
-    let made = |cpus: &mut [PerCpu<Native>], design| {
-        *Engine::new(Compiled, design, Root(0), Storage { cpus, tags: &mut [] }).policy()
-    };
-    assert_eq!(made(&mut cpus, Policy::IPI.into()), Policy::IPI);
-    made(&mut cpus, Policy::PREEMPTIBLE.into());
 }
 
 #[test]

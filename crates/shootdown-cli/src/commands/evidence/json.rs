@@ -5,8 +5,7 @@ use serde::Serialize;
 
 use super::coverage::Coverage;
 use super::floor::Below;
-use super::misses::errors;
-use super::{Line, distinct};
+use super::{Line, distinct, errors};
 use crate::commands::evidence::shape::Statement;
 use crate::comparison::summary::relative_error;
 use crate::print::number::median;

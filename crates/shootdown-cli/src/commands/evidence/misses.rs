@@ -1,12 +1,12 @@
 //! Held-out rows that are off by more than [`LIMIT`]: why, and the measurement that would settle it. The file of rows
 //! says both; a test holds that every such row of the embedded file has them, and no other row.
 
-use super::{Line, shown};
+use super::{Line, errors, shown};
 use crate::comparison::summary::relative_error;
 use crate::print::number::{self, median};
 use crate::published::Explanation;
 
-/// The error above which a row must say why it is off.
+/// The error above which a row must say why it is off: a goal of this project.
 pub(super) const LIMIT: f64 = 0.25;
 
 /// The same, as printed.
@@ -73,14 +73,6 @@ impl Miss<'_> {
         };
         format!("off by more than {LIMIT_SHOWN}: {}. {why}", rows.join("; "))
     }
-}
-
-/// Absolute relative errors of predictions, in order; rows without a prediction are left out.
-pub(super) fn errors(predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> Vec<f64> {
-    predictions
-        .zip(held_out)
-        .filter_map(|(prediction, line)| prediction.map(|number| relative_error(number, line.published.value).abs()))
-        .collect()
 }
 
 /// The errors on the rows that were not fitted, of all machines, and whether each large one has its cause; nothing

@@ -16,6 +16,7 @@ mod runs;
 mod shape;
 mod text;
 
+use crate::comparison::summary::relative_error;
 pub use json::schema;
 
 use std::path::Path;
@@ -190,6 +191,14 @@ fn command_line(settings: &Settings, rows: Option<&Path>) -> String {
         settings.seed,
         window.unwrap_or_default()
     )
+}
+
+/// Absolute relative errors of predictions, in order; rows without a prediction are left out.
+pub(super) fn errors(predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> Vec<f64> {
+    predictions
+        .zip(held_out)
+        .filter_map(|(prediction, line)| prediction.map(|number| relative_error(number, line.published.value).abs()))
+        .collect()
 }
 
 /// The distinct values of `of` over `items`, in order of appearance.

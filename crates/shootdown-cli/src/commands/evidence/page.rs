@@ -2,10 +2,9 @@
 //! the rows that were not run. It shows the findings of [`crate::commands::evidence`] and computes only positions.
 
 use super::findings::Findings;
-use super::misses::errors;
 use super::plots::plots;
 use super::text::{ERROR, grid};
-use super::{Line, distinct, misses, shown};
+use super::{Line, distinct, errors, misses, shown};
 use crate::catalog;
 use crate::commands::evidence::shape::{self, Statement};
 use crate::comparison::summary::relative_error;

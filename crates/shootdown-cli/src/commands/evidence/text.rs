@@ -1,6 +1,6 @@
 //! The tables of the evidence for the terminal, and the errors under them.
 
-use super::{Line, coverage, distinct, misses, shown};
+use super::{Line, coverage, distinct, errors, misses, shown};
 use crate::comparison::summary::relative_error;
 use crate::print::number::{self, UNKNOWN, median};
 use crate::print::table::{Column, Grid, Tables};
@@ -256,7 +256,7 @@ fn design(row: &Published, sets: &[&[String]]) -> String {
 
 /// Worst and median absolute error of predictions on held-out rows.
 fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
-    let errors = misses::errors(predictions, held_out);
+    let errors = errors(predictions, held_out);
     let any = !errors.is_empty();
     let worst = errors.iter().copied().fold(0.0, f64::max);
     let of_any = |error: f64| match any {

@@ -1,21 +1,19 @@
 //! The common flush: which policies have one, what it does in which order, and what it leaves to the general path.
 
+use crate::Space;
 use crate::adaptive::costs::{Costs, Interrupts};
 use crate::cpu::state::POSTED;
-use crate::cpu::state::PerCpu;
 use crate::cpuset::{CpuSet, Others};
 use crate::design::{Departure, Order, Policy, Targets, Wait};
-use crate::engine::{Engine, Storage};
 use crate::facade::{Native, Word};
 use crate::flush::state::Straight;
-use crate::hooks::{Event, Kernel, Local, Root, Tag};
+use crate::hooks::Event;
 use crate::range::Range;
 use crate::testing::interleave;
 use crate::testing::mock_kernel::{
     DESIGN, EVENTS, FAILS, InWorld, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, many, on,
 };
 use crate::transport::request::TAKEN_BACK;
-use crate::{CpuMask, Space};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,41 +47,6 @@ fn flush(engine: &'static Sys, space: &Space<World, 1>, range: Range) -> Vec<See
     ON_WAIT.set(None);
     assert_eq!(PINS.get(), 0, "as often unpinned as pinned");
     SEEN.take()
-}
-
-/// A kernel of one CPU that is compiled for `ipi`.
-struct Compiled;
-
-// SAFETY: one thread; no translations.
-unsafe impl Kernel<1> for Compiled {
-    const PREEMPTIBLE: bool = false;
-    const POLICY: Option<Policy> = Some(Policy::IPI);
-    type Facade = Native;
-    fn cpu(&self) -> usize {
-        0
-    }
-    fn interrupts_off(&self) -> u64 {
-        0
-    }
-    fn interrupts_restore(&self, _saved: u64) {}
-    fn send_ipi(&self, _targets: &CpuMask<1>) {}
-    fn invalidate(&self, _what: Local) {
-        SEEN.with_borrow_mut(|seen| seen.push(Here));
-    }
-    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
-}
-
-#[test]
-fn flush_of_this_cpu_invalidates_under_a_compiled_policy() {
-    let cpus = &mut [PerCpu::new()];
-    let engine = Engine::new(Compiled, Policy::IPI.into(), Root(0), Storage { cpus, tags: &mut [] });
-    engine.cpu_online();
-    let space = engine.space(Root(1));
-    // SAFETY: the space outlives the engine's use of it.
-    unsafe { engine.switch_to(&space) };
-    SEEN.take();
-    let _done = engine.flush(&space, Range::page(0x1000));
-    assert_eq!(SEEN.take(), [Here]);
 }
 
 #[test]

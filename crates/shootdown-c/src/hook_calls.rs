@@ -1,6 +1,7 @@
 //! How the library reaches a hook: by the pointer in the settings, or, in a library that was built with the variable
 //! SHOOTDOWN_HOOKS, by a function with a fixed name. The latter takes no test, no indirect call and no context pointer.
 
+use crate::fixed::equal;
 use crate::hooks::*;
 use crate::range::shootdown_range;
 use crate::settings::{shootdown_settings, shootdown_status};
@@ -62,14 +63,6 @@ const fn word(list: &[u8], from: usize) -> (&[u8], usize) {
     )
 }
 
-const fn equal(a: &[u8], b: &[u8]) -> bool {
-    let mut index = 0;
-    while index < a.len() && index < b.len() && a[index] == b[index] {
-        index += 1;
-    }
-    index == a.len() && index == b.len()
-}
-
 const fn contains(list: &str, name: &str) -> bool {
     let (list, mut place) = (list.as_bytes(), 0);
     while place < list.len() {
@@ -107,20 +100,31 @@ const fn is_listed(name: &str) -> bool {
     }
 }
 
-/// Calls an optional hook: by name, by pointer, or not at all.
-macro_rules! optional {
-    ($given:ident.$hook:ident, $function:ident($($argument:expr),*), $absent:expr) => {
+/// Calls a hook: by name or by pointer. The last argument is the result without the hook.
+macro_rules! call {
+    ($hooks:ident.$hook:ident, $function:ident($($argument:expr),*), $absent:expr) => {
         if const { is_listed(stringify!($hook)) } {
             // SAFETY: the kernel defines it, and the caller of the init function promised its contract.
             unsafe { $function($($argument),*) }
         } else if const { LISTED.is_some() } {
             $absent
         } else {
-            match $given.pointers().$hook {
+            match $hooks.pointers().$hook {
                 // SAFETY: as above, and the pointer is its context.
-                Some(hook) => unsafe { hook($given.kernel, $($argument),*) },
+                Some(hook) => unsafe { hook($hooks.kernel, $($argument),*) },
                 None => $absent,
             }
+        }
+    };
+}
+
+/// Whether the kernel has a hook.
+macro_rules! has {
+    ($hooks:ident.$hook:ident) => {
+        if const { LISTED.is_some() } {
+            const { is_listed(stringify!($hook)) }
+        } else {
+            $hooks.pointers().$hook.is_some()
         }
     };
 }
@@ -128,14 +132,14 @@ macro_rules! optional {
 /// Tables of pointers that an engine keeps: none if the hooks have names.
 const TABLES: usize = LISTED.is_none() as usize;
 
-/// The hooks of the kernel, but those that execute instructions.
+/// The hooks of the kernel, except those that execute instructions.
 #[derive(Clone, Copy)]
-pub struct Given {
+pub struct HookCalls {
     kernel: *mut c_void,
-    hooks: [shootdown_hooks; TABLES],
+    tables: [shootdown_hooks; TABLES],
 }
 
-impl Given {
+impl HookCalls {
     /// Whether a kernel may be preemptible. With pointers the settings say so at run time.
     pub const MAY_BE_PREEMPTIBLE: bool = LISTED.is_none() || is_listed("pin");
 
@@ -158,23 +162,23 @@ impl Given {
     /// # Safety
     /// [`check`](Self::check) has found nothing missing.
     #[inline]
-    pub unsafe fn of(settings: &shootdown_settings) -> Given {
-        Given {
+    pub unsafe fn of(settings: &shootdown_settings) -> HookCalls {
+        HookCalls {
             kernel: settings.kernel,
-            hooks: [settings.hooks; TABLES],
+            tables: [settings.hooks; TABLES],
         }
     }
 
     #[inline(always)]
     fn pointers(&self) -> &shootdown_hooks {
         // SAFETY: called only where there is a table.
-        unsafe { self.hooks.first().unwrap_unchecked() }
+        unsafe { self.tables.first().unwrap_unchecked() }
     }
 
     #[inline(always)]
     pub fn cpu(&self) -> u32 {
         // SAFETY: `check` has seen the pointer.
-        optional!(self.cpu, shootdown_hook_cpu(), unsafe {
+        call!(self.cpu, shootdown_hook_cpu(), unsafe {
             core::hint::unreachable_unchecked()
         })
     }
@@ -182,89 +186,77 @@ impl Given {
     #[inline(always)]
     pub fn send_ipi(&self, targets: *const u64) {
         // SAFETY: `check` has seen the pointer.
-        optional!(self.send_ipi, shootdown_hook_send_ipi(targets), unsafe {
+        call!(self.send_ipi, shootdown_hook_send_ipi(targets), unsafe {
             core::hint::unreachable_unchecked()
         });
     }
 
-    /// Whether there is a hook for one target. With pointers it is the general one, whose set is then made anew.
+    /// Whether there is a hook for a single target.
     #[inline(always)]
     pub fn sends_to_one(&self) -> bool {
-        if const { LISTED.is_some() } {
-            const { is_listed("send_ipi_to") }
-        } else {
-            self.pointers().send_ipi_to.is_some()
-        }
+        has!(self.send_ipi_to)
     }
 
     #[inline(always)]
     pub fn send_ipi_to(&self, target: u32) {
-        optional!(self.send_ipi_to, shootdown_hook_send_ipi_to(target), {});
+        call!(self.send_ipi_to, shootdown_hook_send_ipi_to(target), {});
     }
 
     #[inline(always)]
     pub fn pin(&self) {
-        optional!(self.pin, shootdown_hook_pin(), {});
+        call!(self.pin, shootdown_hook_pin(), {});
     }
 
     #[inline(always)]
     pub fn unpin(&self) {
-        optional!(self.unpin, shootdown_hook_unpin(), {});
+        call!(self.unpin, shootdown_hook_unpin(), {});
     }
 
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
-        optional!(self.now_ns, shootdown_hook_now_ns(), 0)
+        call!(self.now_ns, shootdown_hook_now_ns(), 0)
     }
 
     #[inline(always)]
     pub fn flush_at_entry(&self, cpu: u32) -> bool {
-        optional!(self.flush_at_entry, shootdown_hook_flush_at_entry(cpu), false)
+        call!(self.flush_at_entry, shootdown_hook_flush_at_entry(cpu), false)
     }
 
     /// Whether secondary TLBs are flushed.
     #[inline(always)]
     pub fn has_secondary(&self) -> bool {
-        if const { LISTED.is_some() } {
-            const { is_listed("secondary") }
-        } else {
-            self.pointers().secondary.is_some()
-        }
+        has!(self.secondary)
     }
 
     #[inline(always)]
     pub fn secondary(&self, root: u64, range: *const shootdown_range) -> u64 {
-        optional!(self.secondary, shootdown_hook_secondary(root, range), 0)
+        call!(self.secondary, shootdown_hook_secondary(root, range), 0)
     }
 
     #[inline(always)]
     pub fn secondary_sync(&self, ticket: u64) {
-        optional!(self.secondary_sync, shootdown_hook_secondary_sync(ticket), {});
+        call!(self.secondary_sync, shootdown_hook_secondary_sync(ticket), {});
     }
 
     #[inline(always)]
     pub fn unloaded(&self, root: u64) {
-        optional!(self.unloaded, shootdown_hook_unloaded(root), {});
+        call!(self.unloaded, shootdown_hook_unloaded(root), {});
     }
 
     /// Whether events are received.
     #[inline(always)]
     pub fn takes_events(&self) -> bool {
-        if const { LISTED.is_some() } {
-            const { is_listed("event") }
-        } else {
-            self.pointers().event.is_some()
-        }
+        has!(self.event)
     }
 
     #[inline(always)]
     pub fn event(&self, event: &shootdown_event) {
-        optional!(self.event, shootdown_hook_event(event), {});
+        call!(self.event, shootdown_hook_event(event), {});
     }
 
     #[inline(always)]
     pub fn stuck(&self, report: &shootdown_stuck) {
-        optional!(self.stuck, shootdown_hook_stuck(report), {});
+        call!(self.stuck, shootdown_hook_stuck(report), {});
     }
 }
 
