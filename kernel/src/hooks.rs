@@ -149,6 +149,8 @@ unsafe impl Kernel<WORDS> for Hooks {
         self.emulated || self.processor.broadcast_interrupts()
     }
 
+    // Always: as `Processor::broadcast`.
+    #[inline(always)]
     fn broadcast(&self, what: Broadcast) {
         add(&cpu().counts.broadcasts, 1);
         if arch::invalidate::broadcast(&self.processor, what).is_err() {

@@ -89,13 +89,18 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
     /// leaves concurrently may or may not be seen.
     #[inline]
     pub fn for_each(&self, visit: impl FnMut(CpuId)) {
-        self.for_each_but(CpuId::MAX, visit);
+        self.for_each_in(None, visit);
     }
 
     /// [`for_each`](Self::for_each), without `cpu`.
     #[inline]
-    pub fn for_each_but(&self, cpu: CpuId, mut visit: impl FnMut(CpuId)) {
-        for (first, members) in self.words_but(cpu) {
+    pub fn for_each_but(&self, cpu: CpuId, visit: impl FnMut(CpuId)) {
+        self.for_each_in(Some(cpu), visit);
+    }
+
+    #[inline]
+    fn for_each_in(&self, but: Option<CpuId>, mut visit: impl FnMut(CpuId)) {
+        for (first, members) in self.words(but) {
             bits(members).for_each(|bit| visit(first + bit));
         }
     }
@@ -104,6 +109,11 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
     /// except `cpu`. Otherwise as [`for_each`](Self::for_each).
     #[inline(always)]
     pub(crate) fn words_but(&self, cpu: CpuId) -> impl Iterator<Item = (CpuId, u64)> {
+        self.words(Some(cpu))
+    }
+
+    #[inline(always)]
+    fn words(&self, but: Option<CpuId>) -> impl Iterator<Item = (CpuId, u64)> {
         let (mut leaf, mut counts) = (0, 0);
         core::iter::from_fn(move || {
             while leaf < W {
@@ -121,7 +131,11 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
                 leaf += 1;
                 if !Self::SUMMARISED || counts >> (this % LANES * 8) & 0xFF != 0 {
                     // Acquire: pairs with `join`. What a member wrote before it joined is seen.
-                    let own = if this == cpu / 64 { 1 << (cpu % 64) } else { 0 };
+                    let own = match but {
+                        // Numbers are below `64 * W`.
+                        Some(cpu) if W == 1 || this == cpu / 64 => 1 << (cpu % 64),
+                        _ => 0,
+                    };
                     return Some((this * 64, self.leaves[this].load(Ordering::Acquire) & !own));
                 }
             }

@@ -267,7 +267,16 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// compare-exchange that publishes a promotion.
     #[inline]
     pub(crate) fn mode(&self, space: &Space<K::Facade, W>) -> Mode {
-        self.unpack_mode(space.mode.0.load(Ordering::Acquire))
+        self.unpack_mode(self.mode_word(space, Ordering::Acquire))
+    }
+
+    /// The word of the mode. Not read where the policy, fixed at compile time, has per-CPU tags only.
+    #[inline]
+    pub(crate) fn mode_word(&self, space: &Space<K::Facade, W>, ordering: Ordering) -> u64 {
+        match const { &K::POLICY } {
+            Some(policy) if matches!(policy.tags, Tags::PerCpu) => Mode::PerCpu.pack(),
+            _ => space.mode.0.load(ordering),
+        }
     }
 
     /// The mode in a space's word. With a policy fixed at compile time, the compiler removes modes that it never uses.

@@ -68,7 +68,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Brings this CPU's current slot to the space's generation, which is read before the flush (rule 6).
     pub(crate) fn catch_up(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> Answer {
-        let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
+        let (_, slot) = cpu.own.loaded_slot();
         let seen = slot.generation.load(Ordering::Relaxed);
         // Acquire: pairs with the increment in `publish_and_count`. A CPU that sees the generation sees the entries.
         let current = space.log.generation.load(Ordering::Acquire);

@@ -96,6 +96,15 @@ pub(crate) struct Slot<F: Facade> {
     pub(crate) generation: F::U64,
 }
 
+impl<F: Facade> Own<F> {
+    /// The slot of the loaded space, and its number, which is below `MAX_SLOTS`: a mask takes less than a check.
+    #[inline]
+    pub(crate) fn loaded_slot(&self) -> (usize, &Slot<F>) {
+        let index = self.slot.load(Ordering::Relaxed) as usize % MAX_SLOTS;
+        (index, &self.slots[index])
+    }
+}
+
 impl<F: Facade> PerCpu<F> {
     /// An offline CPU. `OFFLINE` repeats what is not zero.
     pub fn new() -> Self {

@@ -290,7 +290,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             cpu.own.unused_kernel_sections.store(unused + 1, Ordering::Relaxed);
         }
         let before = self.weighs_tags().then(|| {
-            let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
+            let (_, slot) = cpu.own.loaded_slot();
             (slot, slot.generation.load(Ordering::Relaxed))
         });
         // Where tags roll over no request has skipped this CPU, but a flush of everything may be due (regression 38).

@@ -278,7 +278,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.sampled(token, flush, pin, |token, sample, pin| {
             // Relaxed: the increment of the generation orders it. Each word of a CPU has its own acquire. Where the
             // mode must be read before them, a separate barrier orders that (`stragglers`).
-            let word = flush.space.mode.0.load(Ordering::Relaxed);
+            let word = self.mode_word(flush.space, Ordering::Relaxed);
             match self.unpack_mode(word) {
                 Mode::PerCpu => self.flush_on_slots(token, flush, sample, pin),
                 Mode::System(tag) => self.flush_under_tag(token, flush, word, tag, sample, pin),

@@ -1,34 +1,39 @@
-//! The common flush: the space is on per-CPU slots, at most one other CPU is in its set and runs it, and no sample is
-//! due.
+//! The common flush, if no sample is due: the space is on per-CPU slots, and at most one other CPU is in its set and
+//! runs it; or the space has a system-wide tag, one page is flushed, and the processor broadcasts.
 //!
 //! It takes the steps of `flush_on_slots`, `post` or `request`, and the wait, in their order, for a set of one, without
-//! a list of targets and without a token. It skips no barrier: the generation was taken before it (full barrier, see
-//! the head of `flush/mod.rs`), and the post or the queue's slot is the target's partner, as in the general path.
+//! a list of targets and without a token; or those of `flush_under_tag` and `flush_rolled`. It skips no barrier: the
+//! generation was taken before it (full barrier, see the head of `flush/mod.rs`), and the post or the queue's slot is
+//! the target's partner, as in the general path.
 //!
 //! `common_kind` decides before anything else is done. A flush of another kind takes the general path with the same
 //! generation. Secondary TLBs were notified when the generation was taken, once for both paths.
 
 use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::{CpuMask, Others};
-use crate::design::{Order, Requests};
+use crate::design::{Order, Reach, Requests};
 use crate::engine::{Engine, Pinned};
-use crate::facade::{Facade, Word};
+use crate::facade::Facade;
 use crate::flush::Flush;
 use crate::flush::state::Straight;
 use crate::flush::token::Flushed;
-use crate::hooks::{CpuId, Event, Kernel};
-use crate::range::Range;
+use crate::hooks::{CpuId, Event, Kernel, Tag};
+use crate::range::{Range, Stride};
 use crate::space::{Mode, Space};
 use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
 use crate::transport::send::Sent;
 use core::sync::atomic::Ordering;
 
-/// The CPUs of a common flush.
+/// The CPUs of a common flush, and how they are reached.
 pub(super) enum Common<'e, F: Facade> {
-    /// This one, which runs the space, and no other.
+    /// This one at most.
     Alone,
     /// One other, with its data.
     One(CpuId, &'e PerCpu<F>),
+    /// All of them, by a broadcast of one page under this tag.
+    Broadcast(Tag),
+    /// This one, which alone has ever run the space under this tag that rolls over. One page.
+    Rolled(Tag),
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -45,23 +50,59 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(super) fn common_kind(&self, flush: &Flush<'_, K::Facade, W>, me: CpuId) -> Option<Common<'_, K::Facade>> {
         let space = flush.space;
         // Relaxed: the increment of the generation orders it, as in `dispatch_into`.
-        let word = space.mode.0.load(Ordering::Relaxed);
-        if self.straight() == Straight::Never
-            || self.unpack_mode(word) != Mode::PerCpu
-            || flush.range.tables()
-            || self.sample(flush.generation).is_some()
-        {
+        let mode = self.unpack_mode(self.mode_word(space, Ordering::Relaxed));
+        if mode != Mode::PerCpu {
+            return self.common_under_tag(flush, mode, me);
+        }
+        if self.straight() == Straight::Never || flush.range.tables() || self.sample(flush.generation).is_some() {
             return None;
         }
         match space.cpus.others(me) {
-            Others::None if self.cpus[me].own_state().id() == space.id => Some(Common::Alone),
+            // With a log, a CPU that does not run the space appends to it, for the CPU that loads the space next.
+            Others::None => {
+                let logs = self.policy().requests == Requests::Log && self.cpus[me].own_state().id() != space.id;
+                (!logs).then_some(Common::Alone)
+            }
             Others::One(cpu) => {
                 let target = &self.cpus[cpu];
                 let common = self.is_common_target(space, cpu, target);
                 common.then_some(Common::One(cpu, target))
             }
-            Others::None | Others::More => None,
+            Others::More => None,
         }
+    }
+
+    /// The same for a space in that mode, which is not on slots. A machine that needs more than one instruction for
+    /// the page is not of the common kind.
+    #[inline]
+    fn common_under_tag(
+        &self,
+        flush: &Flush<'_, K::Facade, W>,
+        mode: Mode,
+        me: CpuId,
+    ) -> Option<Common<'_, K::Facade>> {
+        let (tag, rolled) = match mode {
+            Mode::System(tag) => (tag, false),
+            Mode::Rolled { tag, .. } => (tag, true),
+            Mode::PerCpu | Mode::Transition(_) | Mode::Demoting(_) => return None,
+        };
+        let (machine, range) = (self.machine(), &flush.range);
+        if !self.broadcasts_any_tag()
+            || !range.is_one_leaf()
+            || range.stride() == Stride::Size1G
+            || !machine.invalidates_page_once()
+            || machine.errata.interrupt_too
+            || self.sample(flush.generation).is_some()
+        {
+            return None;
+        }
+        // As in `flush_alone`.
+        let alone = rolled && self.policy().reach == Reach::LocalFirst && !self.others_in(flush.space, me);
+        Some(if alone {
+            Common::Rolled(tag)
+        } else {
+            Common::Broadcast(tag)
+        })
     }
 
     /// Carries out `flush`, which is of the common kind, and waits for it.
@@ -82,6 +123,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     self.flush_on(own, space, flush.generation, range);
                 }
                 self.kernel.event(Event::LocalOnly);
+                drop(pin);
+            }
+            Common::Rolled(tag) => {
+                self.masked(|| self.flush_range(tag, range));
+                self.kernel.event(Event::LocalOnly);
+                drop(pin);
+            }
+            Common::Broadcast(tag) => {
+                self.broadcast_leaf(tag, range);
+                // The synchronising instruction waits only for broadcasts of its own CPU.
                 drop(pin);
             }
             Common::One(cpu, target) if self.straight() == Straight::Post => {
@@ -135,8 +186,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let _pin = (!self.policy().wait.is_preemptible()).then_some(pin);
         // Only for the report: a waiter that migrates is reported where it began.
         let waiter = self.kernel.cpu();
-        let report = || self.report_stuck(waiter, cpu, (space.id, generation));
-        self.wait_inlined(report, || self.has_answered(target, ticket));
+        self.wait_inlined(
+            waiter,
+            (space.id, generation),
+            || cpu,
+            || self.has_answered(target, ticket),
+        );
     }
 
     /// Queues a descriptor on the stack at `cpu` and waits until it is acknowledged. Takes over the caller's pin.
@@ -164,7 +219,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let place = self.put(target, me, &request);
         let mut fresh = place.is_some_and(|(_, first)| first || sending.nested);
         // From here on this frame is not left before the target is done with it, not even if a hook panics (C5).
-        let complete = WaitOnDrop(|| self.wait_inlined(|| self.report_stuck(me, cpu, about), || request.is_complete()));
+        let complete = WaitOnDrop(|| self.wait_inlined(me, about, || cpu, || request.is_complete()));
         match place {
             Some((slot, _)) => self.take_back_if_off(target, slot, &request),
             None => fresh = self.request_when_free(cpu, &request, me, sending.nested, about),

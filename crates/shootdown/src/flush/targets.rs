@@ -229,7 +229,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     state = self.cpus[cpu].state();
                     !state.is_switching()
                 };
-                self.wait_reporting(&|| self.report_stuck(me, cpu, (space.id, 0)), &mut over);
+                self.wait_reporting(me, (space.id, 0), &|| cpu, &mut over);
             }
             if state.id() == space.id && state.is_on_system_tag() == on_system_tag {
                 stragglers.insert(cpu);

@@ -138,17 +138,30 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Waits for `done`, serves requests to this CPU, and calls `report` if that takes too long (C7).
+    /// Waits for `done`, serves requests to this CPU, and reports if that takes too long (C7): that `waiter` waits for
+    /// the CPU that `target` returns. `about`: the space and the generation, 0 for none.
     // Not inlined: each of its callers would have a copy (`cargo xtask size`).
     #[inline(never)]
-    pub(crate) fn wait_reporting(&self, report: &dyn Fn(), done: &mut dyn FnMut() -> bool) {
-        self.wait_inlined(report, done);
+    pub(crate) fn wait_reporting(
+        &self,
+        waiter: CpuId,
+        about: (u64, u64),
+        target: &dyn Fn() -> CpuId,
+        done: &mut dyn FnMut() -> bool,
+    ) {
+        self.wait_inlined(waiter, about, target, done);
     }
 
     /// [`wait_reporting`](Self::wait_reporting), as a part of its caller: for the common flush. Each copy takes about
     /// 300 bytes (`cargo xtask size`), a call about 40 instructions (`linux-baseline --only counts`).
     #[inline]
-    pub(crate) fn wait_inlined(&self, report: impl Fn(), mut done: impl FnMut() -> bool) {
+    pub(crate) fn wait_inlined(
+        &self,
+        waiter: CpuId,
+        about: (u64, u64),
+        target: impl Fn() -> CpuId,
+        mut done: impl FnMut() -> bool,
+    ) {
         // A waiter has interrupts either on or off during the whole wait.
         let serves = self.serves_while_waiting();
         let mut watchdog = Watchdog::new();
@@ -160,7 +173,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 return true;
             }
             if self.is_overdue(&mut watchdog) {
-                report();
+                self.report_stuck(waiter, target(), about);
             }
             false
         });
@@ -312,8 +325,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             // Only for the report: a waiter that migrates is reported where it began.
             let waiter = self.engine.kernel.cpu();
             let about = self.about();
-            self.engine
-                .wait_reporting(&|| self.engine.report_stuck(waiter, cpu, about), &mut done);
+            self.engine.wait_reporting(waiter, about, &|| cpu, &mut done);
         }
         if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
             let took = sending + self.engine.since(begun);

@@ -211,8 +211,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let switching = || (0..self.cpus.len()).find(|&cpu| self.cpus[cpu].state().is_switching());
         let mut settled = || space.cpus.is_settled(self.cpus.len());
         let waiter = self.kernel.cpu();
-        let report = || self.report_stuck(waiter, switching().unwrap_or(waiter), (space.id, generation));
-        self.wait_reporting(&report, &mut settled);
+        let target = || switching().unwrap_or(waiter);
+        self.wait_reporting(waiter, (space.id, generation), &target, &mut settled);
     }
 
     /// A tag was found, or freed: the shortage is over.

@@ -47,7 +47,10 @@ std::thread_local! {
     pub(crate) static REPORTED: Cell<Option<Stuck>> = const { Cell::new(None) };
     /// Whether the next send fails.
     pub(crate) static FAILS: Cell<bool> = const { Cell::new(false) };
-    /// Whether broadcasts are targeted, and the targets so far.
+    /// Whether there are broadcasts, and those to every CPU so far.
+    pub(crate) static BROADCASTS: Cell<bool> = const { Cell::new(false) };
+    pub(crate) static BROADCAST: RefCell<Vec<Broadcast>> = const { RefCell::new(Vec::new()) };
+    /// Whether they are targeted, and the targets so far.
     pub(crate) static AIMED: Cell<bool> = const { Cell::new(false) };
     pub(crate) static AIMED_AT: RefCell<Vec<Vec<CpuId>>> = const { RefCell::new(Vec::new()) };
     pub(crate) static EVENTS: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
@@ -113,7 +116,7 @@ unsafe impl<const W: usize> Kernel<W> for World {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Here));
     }
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
-        AIMED.get().then_some(BroadcastLimits {
+        (BROADCASTS.get() || AIMED.get()).then_some(BroadcastLimits {
             max_pages: 8,
             max_large_pages: 8,
         })
@@ -121,8 +124,9 @@ unsafe impl<const W: usize> Kernel<W> for World {
     fn broadcast_is_targeted(&self) -> bool {
         AIMED.get()
     }
-    fn broadcast(&self, _what: Broadcast) {
+    fn broadcast(&self, what: Broadcast) {
         STEPS.with_borrow_mut(|steps| steps.push("broadcast"));
+        BROADCAST.with_borrow_mut(|broadcast| broadcast.push(what));
     }
     fn broadcast_to(&self, targets: &CpuMask<W>, _what: Broadcast) {
         AIMED_AT.with_borrow_mut(|aimed| aimed.push(targets.iter().collect()));

@@ -19,6 +19,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.broadcast_complete(|| self.issue_for(space, me, tag, range))
     }
 
+    /// [`broadcast_and_sync`](Self::broadcast_and_sync) of one leaf of 4 KiB or 2 MiB, to every CPU, where one
+    /// instruction is enough: no split tags, no errata.
+    #[inline]
+    pub(crate) fn broadcast_leaf(&self, tag: Tag, range: &Range) {
+        self.kernel.broadcast(Broadcast::Pages {
+            address: range.start(),
+            stride: range.stride(),
+            count: 1,
+            tag,
+            leaf_only: true,
+        });
+        self.synchronise(1);
+        self.broadcast_over(1);
+    }
+
     /// Broadcasts by `issue`, which returns the number of instructions, and waits until they are complete everywhere.
     /// Does both twice on processors that need it. The caller is pinned. Returns whether there were any.
     pub(crate) fn broadcast_complete(&self, issue: impl Fn() -> u32) -> bool {

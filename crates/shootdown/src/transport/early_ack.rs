@@ -61,7 +61,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.mode(space) != Mode::PerCpu {
             return false;
         }
-        let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
+        let (_, slot) = cpu.own.loaded_slot();
         let seen = slot.generation.load(Ordering::Relaxed);
         match self.missed(&space.log, seen, space.log.generation.load(Ordering::Relaxed)) {
             Missed::Nothing | Missed::Leaves => true,
@@ -89,7 +89,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         K::Facade::full_barrier();
         match self.mode(space) {
             Mode::PerCpu => {
-                let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
+                let (_, slot) = cpu.own.loaded_slot();
                 let seen = slot.generation.load(Ordering::Relaxed);
                 // A space with a CPU on its tag is not on slots.
                 let current = space.log.generation.load(Ordering::Relaxed);

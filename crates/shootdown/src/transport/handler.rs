@@ -269,16 +269,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.mode(space) != Mode::PerCpu {
             return None;
         }
-        let index = cpu.own.slot.load(Ordering::Relaxed) as usize;
-        let slot = &cpu.own.slots[index];
+        let (index, slot) = cpu.own.loaded_slot();
         let seen = slot.generation.load(Ordering::Relaxed);
-        if seen >= generation {
-            return Some(Answer::Current);
+        if seen + 1 != generation {
+            return (seen >= generation).then_some(Answer::Current);
         }
-        let next = seen + 1 == generation
-            && range.is_walkable(self.policy().ceiling)
-            && space.log.generation.load(Ordering::Relaxed) == generation;
-        if !next {
+        if space.log.generation.load(Ordering::Relaxed) != generation {
+            return None;
+        }
+        // One page first: that is the test by which it is flushed.
+        let ceiling = self.policy().ceiling;
+        let walkable = range.is_one_leaf() && ceiling > 0 || range.is_walkable(ceiling);
+        if !walkable {
             return None;
         }
         self.flush_range(self.slot_tag(index), range);

@@ -55,7 +55,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let complete = WaitOnDrop(|| {
             request.sent(sent.queued.get());
             self.wait_reporting(
-                &|| self.report_stuck(me, self.has_not_answered(request, targets).unwrap_or(me), about),
+                me,
+                about,
+                &|| self.has_not_answered(request, targets).unwrap_or(me),
                 &mut || request.is_complete(),
             );
             if let Some(own) = own {
@@ -135,13 +137,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         about: (u64, u64),
     ) {
         let first = full.iter().next().unwrap_or(me);
-        self.wait_inlined(
-            || self.report_stuck(me, first, about),
-            || {
-                full = self.queue_at(&full, request, me, nested, sent);
-                full.is_empty()
-            },
-        );
+        let mut queued = || {
+            full = self.queue_at(&full, request, me, nested, sent);
+            full.is_empty()
+        };
+        self.wait_inlined(me, about, || first, &mut queued);
     }
 
     /// C5: a CPU that went offline after `put` either finds the request in its own drain (and acknowledges), or is seen

@@ -4,14 +4,18 @@ use crate::Space;
 use crate::adaptive::costs::{Costs, Interrupts};
 use crate::cpu::state::POSTED;
 use crate::cpuset::{CpuSet, Others};
-use crate::design::{Departure, Order, Policy, Targets, Wait};
+use crate::design::{Departure, Errata, Machine, Order, Policy, Targets, Wait};
 use crate::facade::{Native, Word};
+use crate::flush::Flush;
 use crate::flush::state::Straight;
-use crate::hooks::Event;
-use crate::range::Range;
+use crate::flush::straight::Common;
+use crate::hooks::{Broadcast, Event, Tag};
+use crate::range::{Range, Stride};
+use crate::space::Mode;
 use crate::testing::interleave;
 use crate::testing::mock_kernel::{
-    DESIGN, EVENTS, FAILS, InWorld, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, many, on,
+    BROADCAST, BROADCASTS, DESIGN, EVENTS, FAILS, InWorld, ON_WAIT, PINS, SEEN, STEPS, Seen, Sys, World, all_answer,
+    many, on,
 };
 use crate::transport::request::TAKEN_BACK;
 use core::sync::atomic::Ordering;
@@ -19,7 +23,7 @@ use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::vec::Vec;
 
-use Seen::{BeforeIpi, Here, Sent, Waited};
+use Seen::{BeforeIpi, Here, Sent, Synchronised, Waited};
 
 const POSTS: Policy = Policy {
     stuck_ns: 0,
@@ -294,5 +298,139 @@ fn policy_none_takes_no_generation() {
         let (_done, result) = engine.flush_while(space, range, || 7);
         assert_eq!((result, generation()), (7, before));
         assert_eq!(SEEN.take(), []);
+    }
+}
+
+/// The kind of a flush of `range` by CPU 0, as its `generation`-th.
+fn kind_under_tag(engine: &Sys, space: InWorld, range: Range, generation: u64) -> Option<(&'static str, Tag)> {
+    let flush = Flush {
+        space,
+        range,
+        generation,
+        secondary: 0,
+        walkers: false,
+        hold: false,
+    };
+    match engine.common_kind(&flush, 0)? {
+        Common::Broadcast(tag) => Some(("broadcast", tag)),
+        Common::Rolled(tag) => Some(("here", tag)),
+        Common::Alone | Common::One(..) => panic!("the space is not on slots"),
+    }
+}
+
+const ROLLS: Machine = Machine {
+    tag_limit: 256,
+    ..Machine::PCID
+};
+
+#[test]
+fn one_page_under_a_tag_is_common_where_one_broadcast_is_enough() {
+    let page = Range::page(0x1000);
+    for (policy, cpus, kind) in [
+        (Policy::ARM_BROADCAST, 1, Some("broadcast")),
+        (Policy::ARM_BROADCAST, 2, Some("broadcast")),
+        (Policy::ARM_LOCAL_FIRST, 1, Some("here")),
+        (Policy::ARM_LOCAL_FIRST, 2, Some("broadcast")),
+        (Policy::ARM_IPI, 2, None),
+    ] {
+        let (engine, space) = many(policy.on(ROLLS), cpus);
+        assert_eq!(
+            kind_under_tag(engine, space, page, 1),
+            None,
+            "the processor does not broadcast"
+        );
+        BROADCASTS.set(true);
+        let found = kind_under_tag(engine, space, page, 1);
+        assert_eq!(found.map(|(kind, _)| kind), kind, "{policy:?}");
+        assert!(found.is_none_or(|(_, tag)| Some(tag) == space.system_tag()));
+        for other in [
+            page.with_tables(),
+            Range::pages(0x1000, 0x3000, Stride::Size4K),
+            Range::pages(0, 1 << 30, Stride::Size1G),
+            Range::WHOLE,
+        ] {
+            assert_eq!(kind_under_tag(engine, space, other, 1), None, "{other:?}");
+        }
+        let large = Range::pages(0, 1 << 21, Stride::Size2M);
+        assert_eq!(kind_under_tag(engine, space, large, 1), found);
+        BROADCASTS.set(false);
+    }
+}
+
+#[test]
+fn workaround_or_split_tags_take_the_general_path_under_a_tag() {
+    BROADCASTS.set(true);
+    let with = |change: fn(&mut Machine)| {
+        let mut machine = ROLLS;
+        change(&mut machine);
+        let (engine, space) = many(Policy::ARM_BROADCAST.on(machine), 2);
+        kind_under_tag(engine, space, Range::page(0x1000), 1)
+    };
+    assert!(with(|_| {}).is_some());
+    for change in [
+        (|machine| machine.split = true) as fn(&mut Machine),
+        |machine| machine.errata.never_broadcast = true,
+        |machine| machine.errata.interrupt_too = true,
+        |machine| machine.errata.repeat = true,
+    ] {
+        assert_eq!(with(change), None);
+    }
+    assert_eq!(ROLLS.errata, Errata::NONE);
+    BROADCASTS.set(false);
+}
+
+#[test]
+fn promoted_space_is_common_unless_a_sample_is_due_or_its_mode_changes() {
+    BROADCASTS.set(true);
+    let (engine, space) = running(POSTS, 2);
+    let tag = Tag(40);
+    let at = |mode: Mode, generation| {
+        space.mode.0.store(mode.pack(), Ordering::Relaxed);
+        kind_under_tag(engine, space, Range::page(0x1000), generation)
+    };
+    let due = (0..1 << 20).find(|&generation| engine.sample(generation).is_some());
+    let due = due.expect("one in 2^20 is a sample");
+    assert_eq!(at(Mode::System(tag), due + 1), Some(("broadcast", tag)));
+    assert_eq!(at(Mode::System(tag), due), None);
+    assert_eq!(at(Mode::Transition(tag), due + 1), None);
+    assert_eq!(at(Mode::Demoting(tag), due + 1), None);
+    space.mode.0.store(Mode::PerCpu.pack(), Ordering::Relaxed);
+    BROADCASTS.set(false);
+}
+
+#[test]
+fn broadcast_of_one_page_is_published_issued_and_synchronised_once() {
+    BROADCASTS.set(true);
+    let (engine, space) = many(Policy::ARM_BROADCAST.on(ROLLS), 2);
+    let tag = space.system_tag().expect("it runs");
+    STEPS.take();
+    BROADCAST.take();
+    assert_eq!(flush(engine, space, Range::page(0x1234)), [Synchronised]);
+    assert_eq!(STEPS.take(), ["published", "broadcast"]);
+    let page = Broadcast::Pages {
+        address: 0x1000,
+        stride: Stride::Size4K,
+        count: 1,
+        tag,
+        leaf_only: true,
+    };
+    assert_eq!(BROADCAST.take(), [page]);
+    EVENTS.with_borrow(|events| assert_eq!(events.last(), Some(&Event::Broadcast { instructions: 1 })));
+    // A space of one CPU, where the policy looks for others first.
+    let (engine, space) = many(Policy::ARM_LOCAL_FIRST.on(ROLLS), 1);
+    assert_eq!(flush(engine, space, Range::page(0x1234)), [Here]);
+    assert_eq!(BROADCAST.take(), []);
+    EVENTS.with_borrow(|events| assert_eq!(events.last(), Some(&Event::LocalOnly)));
+    BROADCASTS.set(false);
+}
+
+#[test]
+fn flush_of_a_space_that_no_cpu_runs_is_kept_for_the_next_only_with_a_log() {
+    for (policy, logged) in [(DESIGN, false), (POSTS, true)] {
+        let (engine, space) = running(policy, 1);
+        engine.switch_to_kernel();
+        flush(engine, space, Range::page(0x5000));
+        let generation = space.log.generation.load(Ordering::Relaxed);
+        assert_eq!(space.log.read(generation), logged.then_some(Range::page(0x5000)));
     }
 }
