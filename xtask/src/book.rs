@@ -45,7 +45,8 @@ fn mdbook(end: Instant) -> Result<PathBuf, String> {
             return Ok(program);
         }
     }
-    let version = ["install", "mdbook", "--locked", "--version", VERSION];
+    // Not optimised: it compiles for longer than it runs.
+    let version = ["install", "mdbook", "--debug", "--locked", "--version", VERSION];
     let little = ["--no-default-features", "--features", "search", "--root"];
     eprintln!("== installing mdBook {VERSION} below {}", tools.display());
     child::patiently(end, || {

@@ -81,6 +81,8 @@ pub fn all() -> Vec<Step> {
                 "others",
                 &[
                     "check",
+                    // No other step compiles these without debug assertions.
+                    "--release",
                     "-p",
                     "shootdown-cli",
                     "-p",
@@ -179,7 +181,9 @@ pub fn all() -> Vec<Step> {
                 "flagship",
                 &[
                     "run",
-                    "--release",
+                    // As the tests have built it.
+                    "--profile",
+                    "test",
                     "--",
                     "compare",
                     "tlb_flush2",

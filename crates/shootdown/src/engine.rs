@@ -5,7 +5,7 @@ use crate::adaptive::costs::CostWords;
 use crate::cache_padded::CachePadded;
 use crate::cpu::state::{Cpus, PerCpu};
 use crate::cpuset::{CpuMask, CpuSet};
-use crate::design::{Design, Machine, Policy, Tags, tags_on};
+use crate::design::{Design, Machine, OneInstruction, Policy, Tags, tags_on};
 use crate::facade::{Facade, Word};
 use crate::flush::state::Straight;
 use crate::hooks::{CpuId, Kernel, Root, Tag};
@@ -52,6 +52,8 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) design: Design,
     /// How the common flush goes under it.
     straight: Straight,
+    /// Whether a page takes one instruction on its machine.
+    pub(crate) one_instruction: OneInstruction,
     pub(crate) cpus: Cpus<'a, K, W>,
     pub(crate) kernel_root: Root,
     pub(crate) online: CpuSet<K::Facade, W>,
@@ -144,6 +146,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         Engine {
             kernel,
             straight: Straight::of(&design.policy),
+            one_instruction: OneInstruction::on(&design.machine),
             design,
             cpus,
             kernel_root,

@@ -6,7 +6,7 @@ use super::sources::{self, at};
 use crate::workspace;
 
 /// The fragments.
-pub const NAMES: [&str; 3] = ["debian", "debug", "pti"];
+pub const NAMES: [&str; 4] = ["debian", "debug", "kcsan", "pti"];
 
 /// What a line of a fragment begins with that names words of the kernel's command line.
 const AT_BOOT: &str = "# At boot: ";
@@ -63,9 +63,10 @@ impl Config {
         }
     }
 
-    /// Whether the kernel may preempt itself.
+    /// Whether the kernel may preempt itself. With PREEMPT_DYNAMIC a word at boot decides.
     pub fn is_preemptible(&self) -> bool {
-        self.settings.lines().any(|line| line == "CONFIG_PREEMPT=y")
+        let says = |option: &str| self.settings.lines().any(|line| line == option);
+        says("CONFIG_PREEMPT=y") || says("CONFIG_PREEMPT_DYNAMIC=y")
     }
 
     /// The name of a folder of this configuration's own: `engine`, `engine-debug`.
@@ -111,6 +112,13 @@ mod tests {
             "CONFIG_SMP=y\nCONFIG_PREEMPT_VOLUNTARY=n\nCONFIG_PREEMPT=y\n"
         );
         assert_eq!(words(fragment), "pti=on");
+    }
+
+    #[test]
+    fn preemptible_kernels_are_known_by_their_settings() {
+        let is_preemptible = |name| Config::read(name).unwrap().is_preemptible();
+        assert!(!is_preemptible(None) && !is_preemptible(Some("pti")));
+        assert!(is_preemptible(Some("debug")) && is_preemptible(Some("debian")));
     }
 
     #[test]

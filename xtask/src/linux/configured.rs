@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
+use super::sources::at;
 use super::{Config, Guest, Mode, Planned, Report, STOCK, boot, guest, number_of_cpus, programs, reports, test};
 use crate::workspace;
 
@@ -19,15 +20,19 @@ const TOO_LONG: [&str; 1] = ["compact"];
 /// Runs the tests of the kernels with these designs in that configuration.
 ///
 /// # Errors
-/// The first failure; reports that Linux itself does not print.
+/// The first failure; reports that Linux itself does not print and that [may concern](reports::concerns) the engine.
 pub fn run(designs: &[String], config: &str, end: Instant) -> Result<(), String> {
     let config = Config::read(Some(config))?;
     let programs = programs(end)?;
+    let glue = workspace::root().join("linux/tlb.c");
+    let glue = std::fs::read_to_string(&glue).map_err(|error| at(&glue, error))?;
     for design in designs {
         let kernel = guest(design, &config, end)?;
         for cpus in CPUS {
             let plan = test::plan(cpus, &[cpus], SHARE, &TOO_LONG);
-            let (report, printed) = attempt(&kernel, &programs, &plan, cpus, &config, end)?;
+            let (report, all) = attempt(&kernel, &programs, &plan, cpus, &config, end)?;
+            let (printed, elsewhere): (BTreeSet<_>, BTreeSet<_>) =
+                all.into_iter().partition(|title| reports::concerns(title, &glue));
             let of_linux = match printed.is_empty() {
                 true => BTreeSet::new(),
                 false => attempt(&guest(STOCK, &config, end)?, &programs, &plan, cpus, &config, end)?.1,
@@ -40,14 +45,17 @@ pub fn run(designs: &[String], config: &str, end: Instant) -> Result<(), String>
                     new.join("\n")
                 ));
             }
+            let mut found = match printed.len() {
+                0 => "no report".to_string(),
+                count => format!("{count} reports, which Linux prints too"),
+            };
+            if !elsewhere.is_empty() {
+                found += &format!("; data races elsewhere: {}", elsewhere.len());
+            }
             println!(
-                "{what}, {}: {}, no stale read; {}",
+                "{what}, {}: {}, no stale read; {found}",
                 report.kernel,
                 test::extent(&report, &plan),
-                match printed.len() {
-                    0 => "no report".into(),
-                    count => format!("{count} reports, which Linux prints too"),
-                }
             );
         }
     }

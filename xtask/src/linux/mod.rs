@@ -108,7 +108,7 @@ enum What {
         bochs: bool,
     },
     /// Run the kernel's own tests of mm and x86 (tools/testing/selftests), stock beside the engine
-    Selftests(Designs),
+    Selftests(Selftests),
     /// Run Debian's stress-ng with verification, while CPUs go offline and come back
     Stress(Stress),
     /// Count instructions and interrupts of both
@@ -143,6 +143,15 @@ impl Designs {
             &["ipi", "adaptive"]
         })
     }
+}
+
+#[derive(Debug, clap::Args)]
+struct Selftests {
+    #[command(flatten)]
+    designs: Designs,
+    /// Only tests whose line contains this, such as "mm/ksm_tests -N"
+    #[arg(long, default_value = "", hide_default_value = true)]
+    only: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -192,7 +201,7 @@ pub fn main(words: &[&str]) -> ExitCode {
             }
         }
         What::Compare(designs) => compare::run(&designs.within(None), end),
-        What::Selftests(designs) => selftests::run(&designs.within(None), end),
+        What::Selftests(tests) => selftests::run(&tests.designs.within(None), &tests.only, end),
         What::Stress(stress) => stress::run(&stress.designs, stress.minutes, stress.stock, end),
     };
     match outcome {

@@ -40,6 +40,20 @@ pub fn of(console: &str) -> BTreeSet<String> {
     titles.map(plain).collect()
 }
 
+/// What the title of a data race contains, before the names of one or two functions.
+const RACE: &str = "KCSAN: data-race in ";
+
+/// Whether a report concerns the source `glue`. A data race does if the source has a function that its title names: races are
+/// rare and random, so those of the rest of Linux differ from one run to the next. Any other report may.
+pub fn concerns(title: &str, glue: &str) -> bool {
+    match title.split_once(RACE) {
+        Some((_, functions)) => functions
+            .split([' ', '/'])
+            .any(|name| !name.is_empty() && glue.contains(&format!(" {name}("))),
+        None => true,
+    }
+}
+
 /// A line without `[    0.123456] ` before it.
 fn without_time(line: &str) -> &str {
     match line.split_once("] ") {
@@ -79,6 +93,15 @@ mod tests {
                 "WARNING: CPU: PID: at arch/x86/mm/tlb.c:9 switch_mm"
             ]
         );
+    }
+
+    #[test]
+    fn data_race_concerns_the_source_of_its_functions() {
+        let glue = "void enter_lazy_tlb(struct mm_struct *mm)\n{\n\tflush();\n}\n";
+        assert!(concerns("BUG: KCSAN: data-race in enter_lazy_tlb / unmap", glue));
+        assert!(concerns("BUG: KCSAN: data-race in unmap / enter_lazy_tlb", glue));
+        assert!(!concerns("BUG: KCSAN: data-race in tick_nohz / lazy_tlb", glue));
+        assert!(concerns("WARNING: CPU: PID: at mm/x.c:9 f", glue));
     }
 
     #[test]

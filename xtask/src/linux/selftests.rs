@@ -27,16 +27,27 @@ const LIBRARIES: [(&str, &str); 3] = [
 /// Time limit of a boot.
 const LIMIT: Duration = Duration::from_secs(75 * 60);
 
-/// Runs the tests on stock Linux and with each of these designs.
+/// Runs the tests whose line contains `only` on stock Linux and with each of these designs.
 ///
 /// # Errors
-/// When a test fails with the engine that passes without, or when something cannot be built or booted.
-pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
+/// When there is no such test. When a test fails with the engine that passes without, or when something cannot be built or booted.
+pub fn run(designs: &[String], only: &str, end: Instant) -> Result<(), String> {
+    let chosen = |line: &&Line| match line {
+        Line::Setting(_) => true,
+        Line::Test(test, _) => test.contains(only),
+    };
+    let lines: Vec<&Line> = PLAN.iter().filter(chosen).collect();
+    let count = lines.iter().filter(|line| matches!(line, Line::Test(..))).count();
+    if count == 0 {
+        return Err(format!(
+            "no test has {only:?} in its line; the lines are in xtask/src/linux/selftests/list.rs"
+        ));
+    }
     let programs = programs(end)?;
     let mut files = super::guest_files(end)?;
     let built = build(end)?;
     let mut plan = vec![super::busybox("sh /setup.sh")];
-    plan.extend(PLAN.iter().map(|line| match line {
+    plan.extend(lines.iter().map(|line| match line {
         Line::Setting(setting) => super::busybox(&format!("sysctl -q -w {setting}")),
         Line::Test(test, limit) => super::busybox(&format!("timeout -s KILL {limit} /{test}")),
     }));
@@ -47,7 +58,8 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
     let mut all: Vec<(String, Vec<Outcome>)> = Vec::new();
     for name in std::iter::once(STOCK).chain(designs.iter().map(String::as_str)) {
         let guest = guest(name, &super::Config::read(None)?, end)?;
-        eprintln!("== {name}: {} tests in QEMU, some twenty minutes", PLAN.len());
+        let whole = if count > 20 { ", some twenty minutes" } else { "" };
+        eprintln!("== {name}: {count} tests in QEMU{whole}");
         let boot = Boot {
             guest: &guest,
             programs: &programs,
@@ -60,7 +72,7 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
             machine: &super::LARGE,
         };
         let report = super::run_boot(&boot, LIMIT, end)?;
-        let ended = PLAN.iter().zip(&report.ended[1..]);
+        let ended = lines.iter().zip(&report.ended[1..]);
         let outcomes = ended.filter_map(|(line, ended)| match line {
             Line::Test(test, _) => Some(Outcome::of(test, ended)),
             Line::Setting(_) => None,

@@ -138,7 +138,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     // (`linux-baseline --only counts`).
     #[inline(always)]
     pub(crate) fn flush_range(&self, tag: Tag, range: &Range) {
-        if range.is_one_leaf() && self.machine().invalidates_page_once() {
+        if range.is_one_leaf() && self.one_instruction.here {
             self.kernel.invalidate(Local::Page {
                 address: range.start(),
                 stride: range.stride(),

@@ -85,12 +85,6 @@ impl Machine {
         self.tag_limit > 1
     }
 
-    /// Whether one invalidation is enough for one page: tags are not split, and no erratum repeats it.
-    #[inline]
-    pub(crate) const fn invalidates_page_once(&self) -> bool {
-        !self.split && !self.errata.repeat
-    }
-
     /// One past the last tag that may be allocated.
     #[inline]
     pub(crate) const fn end_of_tags(&self) -> u32 {
@@ -98,6 +92,31 @@ impl Machine {
             USER_HALF as u32
         } else {
             self.tag_limit
+        }
+    }
+}
+
+/// Whether one instruction is enough to invalidate one page. Computed once: a flush then tests one byte in place of
+/// four.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OneInstruction {
+    /// On this CPU: tags are not split, and no erratum repeats it.
+    pub(crate) here: bool,
+    /// By broadcast: also no erratum forbids it, or needs interrupts too.
+    pub(crate) everywhere: bool,
+}
+
+impl OneInstruction {
+    pub(crate) const fn on(machine: &Machine) -> OneInstruction {
+        let Errata {
+            never_broadcast,
+            interrupt_too,
+            repeat,
+        } = machine.errata;
+        let here = !machine.split && !repeat;
+        OneInstruction {
+            here,
+            everywhere: here && !never_broadcast && !interrupt_too,
         }
     }
 }

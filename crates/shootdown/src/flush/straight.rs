@@ -86,14 +86,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Mode::Rolled { tag, .. } => (tag, true),
             Mode::PerCpu | Mode::Transition(_) | Mode::Demoting(_) => return None,
         };
-        let (machine, range) = (self.machine(), &flush.range);
-        if !self.broadcasts_any_tag()
-            || !range.is_one_leaf()
-            || range.stride() == Stride::Size1G
-            || !machine.invalidates_page_once()
-            || machine.errata.interrupt_too
-            || self.sample(flush.generation).is_some()
-        {
+        let range = &flush.range;
+        let is_common = self.can_broadcast()
+            && self.one_instruction.everywhere
+            && !self.kernel.broadcast_is_targeted()
+            && range.is_one_leaf()
+            && range.stride() != Stride::Size1G
+            && self.sample(flush.generation).is_none();
+        if !is_common {
             return None;
         }
         // As in `flush_alone`.

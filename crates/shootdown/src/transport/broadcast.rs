@@ -91,9 +91,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether invalidations under a system-wide tag, and of the kernel, are broadcast.
     #[inline]
     pub(crate) fn broadcasts(&self) -> bool {
+        self.can_broadcast() && !self.machine().errata.never_broadcast
+    }
+
+    /// The same, whatever the errata of the processor.
+    #[inline]
+    pub(crate) fn can_broadcast(&self) -> bool {
         let reach = self.policy().reach;
         (matches!(reach, Reach::Broadcast | Reach::LocalFirst) || reach.is_adaptive())
-            && !self.machine().errata.never_broadcast
             && self.kernel.broadcast_limits().is_some()
     }
 

@@ -81,7 +81,7 @@ pub const PLAN: [Line; 90] = [
     Setting("vm.overcommit_memory=1"),
     Test("mm/mremap_test", 8),
     Test("mm/thuge-gen", 5),
-    Test("mm/virtual_address_range", 8),
+    Test("mm/virtual_address_range", 30),
     Setting("vm.overcommit_memory=0"),
     Test("mm/va_high_addr_switch", 5),
     Test("mm/mremap_dontunmap", 5),
