@@ -50,6 +50,8 @@ static DEFINE_STATIC_KEY_FALSE(no_batches);
  * is over: walks announce themselves, and who frees page-table pages waits for them.
  */
 static DEFINE_STATIC_KEY_FALSE(walks_are_announced);
+/* Either of these: not every flush is shootdown_flush_pages(). One key, so that the common flush passes one branch. */
+static DEFINE_STATIC_KEY_FALSE(flushes_differ);
 
 /* Pages up to which set_memory() flushes each: what the engine does for user pages. */
 unsigned long tlb_single_page_flush_ceiling __ro_after_init = 33;
@@ -203,12 +205,16 @@ void __init shootdown_boot(void)
 		panic("shootdown=%s: refused, status %d (enum shootdown_status)", design, status);
 	if (shootdown_design(settings.design, &policy, NULL))
 		tlb_single_page_flush_ceiling = policy.ceiling;
-	if (none)
+	if (none) {
 		static_branch_enable(&local_only);
+		static_branch_enable(&flushes_differ);
+	}
 	if (none || unbatched)
 		static_branch_enable(&no_batches);
-	if (!shootdown_design("ipi", NULL, NULL) || (settings.design && strcmp(settings.design, "ipi")))
+	if (!shootdown_design("ipi", NULL, NULL) || (settings.design && strcmp(settings.design, "ipi"))) {
 		static_branch_enable(&walks_are_announced);
+		static_branch_enable(&flushes_differ);
+	}
 	sysvec_install(SHOOTDOWN_VECTOR, sysvec_shootdown);
 	pr_info("shootdown: design %s, %u CPUs, %u PCIDs%s\n", none || unbatched ? design :
 		settings.design ?: "that was compiled in", settings.cpus, machine.tag_limit, machine.split ? ", in pairs" : "");
@@ -381,15 +387,20 @@ static noinline void flush_tables(struct mm_struct *mm, unsigned long start, uns
 void flush_tlb_mm_range(struct mm_struct *mm, unsigned long start, unsigned long end, unsigned int stride_shift,
 			bool freed_tables)
 {
-	if (static_branch_unlikely(&local_only)) {
-		preempt_disable();
-		shootdown_flush_this_cpu(engine);
-		preempt_enable();
-	} else if (static_branch_unlikely(&walks_are_announced) && freed_tables) {
-		flush_tables(mm, start, end, stride_shift);
-	} else {
-		shootdown_flush_pages(engine, space_of(mm), start, end, stride_shift, freed_tables);
+	if (static_branch_unlikely(&flushes_differ)) {
+		if (static_branch_unlikely(&local_only)) {
+			preempt_disable();
+			shootdown_flush_this_cpu(engine);
+			preempt_enable();
+			goto flushed;
+		}
+		if (static_branch_unlikely(&walks_are_announced) && freed_tables) {
+			flush_tables(mm, start, end, stride_shift);
+			goto flushed;
+		}
 	}
+	shootdown_flush_pages(engine, space_of(mm), start, end, stride_shift, freed_tables);
+flushed:
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, start, end);
 }
 

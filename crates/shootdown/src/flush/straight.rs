@@ -37,14 +37,6 @@ pub(super) enum Common<'e, F: Facade> {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Whether the local part of a flush of this CPU alone is inlined. Inlined it takes a tenth less. But where the
-    /// policy is fixed at compile time and requests are on the stack, the flush would then save registers that its
-    /// other way out, `request_one`, does not need. `linux-baseline --only counts` counts both.
-    const INLINES_LOCAL_PART: bool = match K::POLICY {
-        Some(policy) => matches!(policy.requests, Requests::Log),
-        None => true,
-    };
-
     /// The CPUs of `flush` if it is of the common kind. Pinned on `me`.
     #[inline]
     pub(super) fn common_kind(&self, flush: &Flush<'_, K::Facade, W>, me: CpuId) -> Option<Common<'_, K::Facade>> {
@@ -117,11 +109,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         match common {
             Common::Alone => {
                 let own = &self.cpus[pin.cpu];
-                if Self::INLINES_LOCAL_PART {
-                    self.masked(|| self.flush_on_masked(own, space, flush.generation, range));
-                } else {
-                    self.flush_on(own, space, flush.generation, range);
-                }
+                // `flush_on`, as a part of this: a tenth less (`linux-baseline --only counts`).
+                self.masked(|| self.flush_on_masked(own, space, flush.generation, range));
                 self.kernel.event(Event::LocalOnly);
                 drop(pin);
             }
