@@ -43,8 +43,8 @@ pub fn of(console: &str) -> BTreeSet<String> {
 /// What the title of a data race contains, before the names of one or two functions.
 const RACE: &str = "KCSAN: data-race in ";
 
-/// Whether a report concerns the source `glue`. A data race does if the source has a function that its title names: races are
-/// rare and random, so those of the rest of Linux differ from one run to the next. Any other report may.
+/// Whether a report concerns the source `glue`. A data race does if the source has a function that its title names:
+/// races are rare and random, so those of the rest of Linux differ from one run to the next. Any other report may.
 pub fn concerns(title: &str, glue: &str) -> bool {
     match title.split_once(RACE) {
         Some((_, functions)) => functions

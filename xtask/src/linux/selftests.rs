@@ -30,7 +30,8 @@ const LIMIT: Duration = Duration::from_secs(75 * 60);
 /// Runs the tests whose line contains `only` on stock Linux and with each of these designs.
 ///
 /// # Errors
-/// When there is no such test. When a test fails with the engine that passes without, or when something cannot be built or booted.
+/// When there is no such test, when a test fails with the engine that passes without, or when something cannot be built
+/// or booted.
 pub fn run(designs: &[String], only: &str, end: Instant) -> Result<(), String> {
     let chosen = |line: &&Line| match line {
         Line::Setting(_) => true,
