@@ -178,6 +178,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Flushes everything under `tag`, both halves.
+    // Not inlined: a target that flushes one page would save registers for it (`linux-baseline --only counts`).
+    #[inline(never)]
     pub(crate) fn flush_tag(&self, tag: Tag) {
         self.complete_here(|| {
             for tag in self.halves(tag) {
