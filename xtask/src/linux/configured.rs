@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::sources::at;
 use super::{Config, Guest, Mode, Planned, Report, STOCK, boot, guest, number_of_cpus, programs, reports, test};
+use crate::linux_baseline::boot::console;
 use crate::workspace;
 
 /// Numbers of CPUs.
@@ -73,8 +74,7 @@ fn attempt(
 ) -> Result<(Report, BTreeSet<String>), String> {
     let words = format!("{} {}", reports::WORDS, config.words);
     let outcome = boot(kernel, programs, plan, cpus, Mode::Turns(None), words.trim_end(), end);
-    let console = workspace::root().join("target/linux-baseline/console.log");
-    let printed = reports::of_file(&console)?;
+    let printed = reports::of_file(&console()?)?;
     match outcome {
         Ok(report) => Ok((report, printed)),
         Err(why) => {

@@ -88,6 +88,14 @@ enum Line {
     },
 }
 
+/// The file with the console of this process's last guest.
+///
+/// # Errors
+/// When there is no folder for it.
+pub fn console() -> Result<PathBuf, String> {
+    Ok(folder()?.join(format!("console-{}.log", std::process::id())))
+}
+
 impl Boot<'_> {
     /// Boots, runs the plan and waits for the end. `progress` is called with the number of finished runs and the next
     /// one.
@@ -98,7 +106,7 @@ impl Boot<'_> {
         // Several commands may run at the same time. The archive is large: it goes when QEMU ends.
         let (folder, pid) = (folder()?, std::process::id());
         let archive = folder.join(format!("initramfs-{pid}"));
-        let console = folder.join(format!("console-{pid}.log"));
+        let console = console()?;
         let bytes = initramfs::archive(self.programs, self.plan, self.files)?;
         std::fs::write(&archive, bytes).map_err(|error| format!("{}: {error}", archive.display()))?;
         let mut report = Report {
