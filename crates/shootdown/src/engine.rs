@@ -277,7 +277,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     #[inline]
     pub(crate) fn mode_word(&self, space: &Space<K::Facade, W>, ordering: Ordering) -> u64 {
         match const { &K::POLICY } {
-            Some(policy) if matches!(policy.tags, Tags::PerCpu) => Mode::PerCpu.pack(),
+            Some(Policy { tags: Tags::PerCpu, .. }) => Mode::PerCpu.pack(),
             _ => space.mode.0.load(ordering),
         }
     }

@@ -100,6 +100,10 @@ fn set_reports_its_only_other_member() {
     set.join(5);
     assert!(matches!(set.others(70), Others::More));
     assert!(is(5, Some(3)));
+    // As CPU 5, but in another word.
+    set.leave(3);
+    set.join(64 + 5);
+    assert!(is(5, Some(64 + 5)));
 }
 
 #[test]
@@ -353,6 +357,12 @@ fn one_page_under_a_tag_is_common_where_one_broadcast_is_enough() {
         }
         let large = Range::pages(0, 1 << 21, Stride::Size2M);
         assert_eq!(kind_under_tag(engine, space, large, 1), found);
+        // A tag of a promoted space: its CPUs may have left the set.
+        if kind == Some("here") {
+            let tag = Tag(9);
+            space.mode.0.store(Mode::System(tag).pack(), Ordering::Relaxed);
+            assert_eq!(kind_under_tag(engine, space, page, 1), Some(("broadcast", tag)));
+        }
         BROADCASTS.set(false);
     }
 }
