@@ -50,7 +50,7 @@ static DEFINE_STATIC_KEY_FALSE(no_batches);
  * is over: walks announce themselves, and who frees page-table pages waits for them.
  */
 static DEFINE_STATIC_KEY_FALSE(walks_are_announced);
-/* Either of these: not every flush is shootdown_flush_pages(). One key, so that the common flush passes one branch. */
+/* local_only or walks_are_announced. One key, so that a flush that is shootdown_flush_pages() passes one branch. */
 static DEFINE_STATIC_KEY_FALSE(flushes_differ);
 
 /* Pages up to which set_memory() flushes each: what the engine does for user pages. */

@@ -50,9 +50,9 @@ pub const fn tag_words(limit: u32) -> usize {
 pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) kernel: K,
     pub(crate) design: Design,
-    /// How the common flush goes under it.
+    /// How the common flush of a space on slots goes under it.
     straight: Straight,
-    /// Whether a page takes one instruction on its machine.
+    /// Whether one instruction is enough for a page on its machine.
     pub(crate) one_instruction: OneInstruction,
     pub(crate) cpus: Cpus<'a, K, W>,
     pub(crate) kernel_root: Root,

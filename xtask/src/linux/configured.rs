@@ -74,10 +74,14 @@ fn attempt(
 ) -> Result<(Report, BTreeSet<String>), String> {
     let words = format!("{} {}", reports::WORDS, config.words);
     let outcome = boot(kernel, programs, plan, cpus, Mode::Turns(None), words.trim_end(), end);
-    let printed = reports::of_file(&console()?)?;
     match outcome {
-        Ok(report) => Ok((report, printed)),
+        Ok(report) => {
+            let printed = reports::of_file(&report.console)?;
+            Ok((report, printed))
+        }
+        // A guest that did not begin has no console.
         Err(why) => {
+            let printed = console().and_then(|file| reports::of_file(&file)).unwrap_or_default();
             let printed: String = printed.iter().map(|title| format!("\n{title}")).collect();
             Err(format!("{why}{printed}"))
         }

@@ -59,7 +59,7 @@ pub fn run(designs: &[String], only: &str, end: Instant) -> Result<(), String> {
     let mut all: Vec<(String, Vec<Outcome>)> = Vec::new();
     for name in std::iter::once(STOCK).chain(designs.iter().map(String::as_str)) {
         let guest = guest(name, &super::Config::read(None)?, end)?;
-        let whole = if count > 20 { ", some twenty minutes" } else { "" };
+        let whole = if only.is_empty() { ", some twenty minutes" } else { "" };
         eprintln!("== {name}: {count} tests in QEMU{whole}");
         let boot = Boot {
             guest: &guest,

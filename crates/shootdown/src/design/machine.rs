@@ -98,7 +98,7 @@ impl Machine {
 
 /// Whether one instruction is enough to invalidate one page. Computed once: a flush then tests one byte in place of
 /// four.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) struct OneInstruction {
     /// On this CPU: tags are not split, and no erratum repeats it.
     pub(crate) here: bool,

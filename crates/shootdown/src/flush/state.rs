@@ -6,10 +6,10 @@ use crate::cache_padded::CachePadded;
 use crate::design::{Departure, Policy, Requests, Tags};
 use crate::facade::{Facade, Word};
 
-/// How the common flush reaches the other CPU.
+/// How the common flush of a space on slots reaches the other CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Straight {
-    /// The policy has more to look at: every flush takes the general path.
+    /// The policy has more to look at: every flush of a space on slots takes the general path.
     Never,
     /// By a post.
     Post,

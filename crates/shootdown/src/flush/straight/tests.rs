@@ -4,7 +4,7 @@ use crate::Space;
 use crate::adaptive::costs::{Costs, Interrupts};
 use crate::cpu::state::POSTED;
 use crate::cpuset::{CpuSet, Others};
-use crate::design::{Departure, Errata, Machine, Order, Policy, Targets, Wait};
+use crate::design::{Departure, Machine, Order, Policy, Targets, Wait};
 use crate::facade::{Native, Word};
 use crate::flush::Flush;
 use crate::flush::state::Straight;
@@ -385,7 +385,6 @@ fn workaround_or_split_tags_take_the_general_path_under_a_tag() {
     ] {
         assert_eq!(with(change), None);
     }
-    assert_eq!(ROLLS.errata, Errata::NONE);
     BROADCASTS.set(false);
 }
 
