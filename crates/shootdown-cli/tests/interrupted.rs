@@ -70,14 +70,17 @@ fn has_done(line: &str, least: usize) -> bool {
 /// One long run among short ones: the longest starts first, so a second host thread does the others.
 const LONG: &str = "compare tlb_flush2 --designs ipi,broadcast --threads 1,2,72 --jobs 2";
 
-/// Interrupts the long command with `output` once two of its runs are done. Lines come every ten seconds, so a run may
-/// be over before the line that reports it: then a longer one is tried.
-fn interrupted_after_two(output: &str, folder: &Path) -> Ended {
-    let lengths = [400, 1600, 6400].map(|ms| format!("{LONG} --virtual-ms {ms} {output}"));
+/// Interrupts the command once `done` of its parts are reported done. Lines come every ten seconds, so a command may
+/// end before the line that reports them: then it is tried with four times the virtual time, and with sixteen.
+fn interrupted_after(done: usize, command: &str, virtual_ms: u64, folder: &Path) -> Ended {
+    let lengths = [1, 4, 16].map(|times| format!("{command} --virtual-ms {}", virtual_ms * times));
     let mut ends = lengths.iter().map(|arguments| {
-        let ended = interrupted(arguments, folder, |line| has_done(line, 2));
-        for file in std::fs::read_dir(folder).unwrap().filter(|_| ended.status == Some(0)) {
-            std::fs::remove_file(file.unwrap().path()).unwrap();
+        let ended = interrupted(arguments, folder, |line| has_done(line, done));
+        for report in std::fs::read_dir(folder).unwrap().filter(|_| ended.status == Some(0)) {
+            let path = report.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "html") {
+                std::fs::remove_file(path).unwrap();
+            }
         }
         ended
     });
@@ -99,7 +102,7 @@ fn interrupted_command_prints_complete_results_without_a_terminal() {
 #[test]
 fn interrupted_comparison_prints_complete_rows_and_the_missing() {
     let folder = tempfile::tempdir().unwrap();
-    let ended = interrupted_after_two("--html r.html", folder.path());
+    let ended = interrupted_after(2, &format!("{LONG} --html r.html"), 400, folder.path());
     assert_eq!(ended.status, Some(130), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("loops/s"), "{}", ended.stdout);
     assert!(
@@ -114,7 +117,7 @@ fn interrupted_comparison_prints_complete_rows_and_the_missing() {
 #[test]
 fn interrupted_json_is_valid_and_counts_missing_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let ended = interrupted_after_two("--json", folder.path());
+    let ended = interrupted_after(2, &format!("{LONG} --json"), 400, folder.path());
     assert_eq!(ended.status, Some(130), "{}", ended.stderr);
     let value: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
     let (runs, missing) = (
@@ -124,24 +127,24 @@ fn interrupted_json_is_valid_and_counts_missing_runs() {
     assert!(runs >= 2 && runs as u64 + missing == 6, "{runs} and {missing}");
 }
 
-/// Interrupts a command that takes minutes as soon as it reports this many parts done.
-fn after_estimate(arguments: &str, done: usize) -> Ended {
+/// Interrupts a command that takes minutes as soon as it reports time left; it says last that it was interrupted.
+fn at_first_estimate(arguments: &str) -> Ended {
     let folder = tempfile::tempdir().unwrap();
-    let row = |threads| rows::row("tlb_flush2", threads, "ns_per_op = 9000");
-    std::fs::write(folder.path().join("rows.toml"), row(1) + &row(72)).unwrap();
-    let ended = interrupted(arguments, folder.path(), |line| {
-        line.contains(" left") && (done == 0 || has_done(line, done))
-    });
+    let ended = interrupted(arguments, folder.path(), |line| line.contains(" left"));
+    assert_says_interrupted(arguments, &ended);
+    ended
+}
+
+fn assert_says_interrupted(arguments: &str, ended: &Ended) {
     assert_eq!(ended.status, Some(130), "{arguments}: {}{}", ended.stdout, ended.stderr);
     let last = ended.stderr.lines().next_back().unwrap_or_default();
     assert!(last.starts_with("interrupted: "), "{arguments}: {}", ended.stderr);
-    ended
 }
 
 #[test]
 fn interrupted_single_run_says_that_nothing_is_complete() {
     for command in ["explain", "timeline"] {
-        let ended = after_estimate(&format!("{command} tlb_flush2 --threads 72 --virtual-ms 5000"), 0);
+        let ended = at_first_estimate(&format!("{command} tlb_flush2 --threads 72 --virtual-ms 5000"));
         assert!(ended.stderr.contains("0 of 1 runs"), "{}", ended.stderr);
         assert!(ended.stdout.is_empty(), "{}", ended.stdout);
         assert!(
@@ -154,36 +157,52 @@ fn interrupted_single_run_says_that_nothing_is_complete() {
 
 #[test]
 fn interrupted_reports_print_complete_runs() {
-    for (arguments, done, printed) in [
+    let folder = tempfile::tempdir().unwrap();
+    let row = |threads| rows::row("tlb_flush2", threads, "ns_per_op = 9000");
+    std::fs::write(folder.path().join("rows.toml"), row(1) + &row(72)).unwrap();
+    for (command, virtual_ms, done, printed) in [
+        ("scoreboard --jobs 2", 2, 20, "adaptive beside the best preset"),
         (
-            "scoreboard --jobs 2 --virtual-ms 2",
-            20,
-            "adaptive beside the best preset",
-        ),
-        (
-            "evidence --rows rows.toml --runs 1 --jobs 2 --virtual-ms 1000",
+            "evidence --rows rows.toml --runs 1 --jobs 2",
+            1000,
             2,
             "stale translations: 0 in",
         ),
-        ("check --jobs 1 --three", 2, "races"),
-        ("walkers --jobs 2 --virtual-ms 5", 12, "gup on gup-64"),
+        ("walkers --jobs 2", 5, 12, "gup on gup-64"),
     ] {
-        let ended = after_estimate(arguments, done);
-        assert!(
-            ended.stdout.contains(printed)
-                && ended.stdout.contains("INTERRUPTED: ")
-                && ended.stdout.contains("did not end"),
-            "{arguments}: {}{}",
-            ended.stdout,
-            ended.stderr
-        );
+        let ended = interrupted_after(done, command, virtual_ms, folder.path());
+        assert_says_interrupted(command, &ended);
+        assert_prints_complete_runs(command, &ended, printed);
     }
+}
+
+#[test]
+fn interrupted_check_prints_complete_races() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = "check --jobs 1 --three";
+    let ended = interrupted(command, folder.path(), |line| has_done(line, 2));
+    assert_says_interrupted(command, &ended);
+    assert_prints_complete_runs(command, &ended, "races");
+}
+
+fn assert_prints_complete_runs(command: &str, ended: &Ended, printed: &str) {
+    assert!(
+        ended.stdout.contains(printed)
+            && ended.stdout.contains("INTERRUPTED: ")
+            && ended.stdout.contains("did not end"),
+        "{command}: {}{}",
+        ended.stdout,
+        ended.stderr
+    );
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn interrupted_host_prints_measured_rows() {
-    let ended = after_estimate("host --threads 1 --seconds 3 --runs 1", 1);
+    let folder = tempfile::tempdir().unwrap();
+    let command = "host --threads 1 --seconds 3 --runs 1";
+    let ended = interrupted(command, folder.path(), |line| has_done(line, 1));
+    assert_says_interrupted(command, &ended);
     assert!(
         ended.stdout.contains("interrupts per op") && ended.stdout.contains("of 4 rows did not end"),
         "{}{}",
