@@ -1,7 +1,9 @@
-//! The steps, ordered so that failures show early, and the requirements of each.
+//! The steps, in two lanes and ordered so that failures show early, and the requirements of each.
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 use shootdown_qemu::{Arch, BARE_TARGET};
@@ -13,10 +15,21 @@ use super::workspace::{cargo, root};
 /// A host that is neither Linux nor x86, to compile for: the sources must not depend on either. Nothing is run.
 const OTHER_HOST: &str = "aarch64-apple-darwin";
 
+/// Which steps run one after the other. The two lanes run side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Builds, and tests on the host.
+    Host,
+    /// Emulated machines and their builds: much of that keeps one core busy only.
+    Emulated,
+}
+
 /// One step.
 pub struct Step {
     /// Short name, at most 8 letters.
     pub name: &'static str,
+    /// Where it runs.
+    pub lane: Lane,
     need: Option<Need>,
     env: &'static [(&'static str, &'static str)],
     arguments: &'static [&'static str],
@@ -28,6 +41,7 @@ pub struct Step {
 pub fn all() -> Vec<Step> {
     let step = |name, arguments| Step {
         name,
+        lane: Lane::Host,
         need: None,
         env: &[],
         arguments,
@@ -136,26 +150,32 @@ pub fn all() -> Vec<Step> {
             )
         },
         Step {
+            lane: Lane::Emulated,
             need: Some(Need::Kernel),
             ..step("kernel", &["xtask", "kernel"])
         },
         Step {
+            lane: Lane::Emulated,
             need: Some(Need::Port(Arch::Aarch64)),
             ..step("aarch64", &["xtask", "kernel", "--arch", "aarch64"])
         },
         Step {
+            lane: Lane::Emulated,
             need: Some(Need::Port(Arch::Riscv64)),
             ..step("riscv64", &["xtask", "kernel", "--arch", "riscv64"])
         },
         Step {
+            lane: Lane::Emulated,
             need: Some(Need::Bochs),
             ..step("bochs", &["xtask", "bochs"])
         },
         Step {
+            lane: Lane::Emulated,
             need: Some(Need::Embed),
             ..step("embed", &["xtask", "embed"])
         },
         Step {
+            lane: Lane::Emulated,
             need: Some(Need::CMachine),
             ..step("c", &["xtask", "c-machine"]).then([vec!["xtask", "c-library"]])
         },
@@ -164,6 +184,7 @@ pub fn all() -> Vec<Step> {
             ..step("size", &["xtask", "size"])
         },
         Step {
+            lane: Lane::Emulated,
             need: Some(Need::Programs(Arch::X86_64)),
             ..step("programs", &["xtask", "programs"])
         },
@@ -266,16 +287,29 @@ impl Step {
     pub fn run(&self, end: Instant) -> Result<(), String> {
         let log = self.fresh_log()?;
         if let Some(need) = self.need {
+            // One at a time: package managers lock what they change.
+            static INSTALLS: Mutex<()> = Mutex::new(());
+            let _alone = INSTALLS.lock().unwrap_or_else(PoisonError::into_inner);
             need.meet(end)?;
         }
-        let command = |arguments: &[&str]| {
-            let mut command = cargo();
-            command.args(arguments).envs(self.env.iter().copied());
-            command
-        };
-        self.commands()
-            .try_for_each(|arguments| child::logged(&mut command(arguments), &log, end))
+        self.commands().try_for_each(|arguments| {
+            let mut command = program(arguments);
+            child::logged(command.envs(self.env.iter().copied()), &log, end)
+        })
     }
+}
+
+/// Cargo with these arguments. For `cargo xtask` it is this program, without a wait for Cargo's lock of the build
+/// folder, which a step of the other lane may hold for minutes.
+fn program(arguments: &[&str]) -> Command {
+    static THIS: LazyLock<Option<PathBuf>> =
+        LazyLock::new(|| std::env::current_exe().ok().filter(|this| this.exists()));
+    let (mut command, rest) = match (arguments, THIS.as_ref()) {
+        (["xtask", rest @ ..], Some(this)) => (Command::new(this), rest),
+        _ => (cargo(), arguments),
+    };
+    command.current_dir(root()).args(rest);
+    command
 }
 
 /// See [`Step::doing`].

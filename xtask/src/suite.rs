@@ -1,15 +1,16 @@
-//! `cargo xtask test`: prints how long it will take and what it will install, runs the steps with progress, and ends
-//! with the verdict.
+//! `cargo xtask test`: prints how long it will take and what it will install, runs the steps with progress, the two
+//! lanes side by side, and ends with the verdict.
 
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::debian;
-use super::steps::{self, Step};
-use super::times::{Kept, Stopwatch, clock};
+use super::steps::{self, Lane, Step};
+use super::times::{Kept, clock, cpu_seconds_of_children};
 use super::verdict::{Outcome, Verdict};
 
 /// A step that still runs after this time hangs: it is stopped and has failed. The limit allows for a slow machine.
@@ -45,10 +46,6 @@ pub fn select(names: &[&str]) -> Result<Vec<Step>, String> {
 
 /// The text before the first step: the duration, and the packages to install.
 fn announcement(steps: &[Step], kept: &Kept, may_install: bool) -> String {
-    let last: Option<Vec<f64>> = steps
-        .iter()
-        .map(|step| kept.of(step.name).map(|times| times.seconds))
-        .collect();
     let mut text = format!(
         "{} step{}; logs are kept in target/steps/; the commands: cargo xtask steps\n",
         steps.len(),
@@ -60,10 +57,10 @@ fn announcement(steps: &[Step], kept: &Kept, may_install: bool) -> String {
         minutes(GOAL),
         minutes(WARM_GOAL)
     );
-    text.push_str(&match last {
-        Some(seconds) => format!(
+    text.push_str(&match last_time(steps, kept) {
+        Some(last) => format!(
             "duration: {} when {} last passed here ({whole})\n",
-            clock(Duration::from_secs_f64(seconds.iter().sum())),
+            clock(last),
             if steps.len() == 1 { "it" } else { "they" }
         ),
         None => format!("duration: {whole}\n"),
@@ -94,14 +91,26 @@ fn announcement(steps: &[Step], kept: &Kept, may_install: bool) -> String {
     text
 }
 
-/// Runs `step` with progress: continuously on a terminal, by occasional lines elsewhere.
-fn watched(step: &Step, kept: &Kept, end: Instant) -> Result<(), String> {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg:.dim}") {
+/// How long these steps took when they last passed, if all have: the longer lane.
+fn last_time(steps: &[Step], kept: &Kept) -> Option<Duration> {
+    let of_lane = |lane| {
+        let lane = steps.iter().filter(move |step| step.lane == lane);
+        lane.map(|step| kept.of(step.name)).sum::<Option<f64>>()
+    };
+    let longer = of_lane(Lane::Host)?.max(of_lane(Lane::Emulated)?);
+    Some(Duration::from_secs_f64(longer))
+}
+
+/// Runs `step` with progress: continuously on a terminal, by occasional lines elsewhere. `last`: seconds that it took
+/// last time.
+fn watched(step: &Step, last: Option<f64>, bars: &MultiProgress, end: Instant) -> Result<(), String> {
+    let bar = bars.add(ProgressBar::new_spinner());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg:.dim}") {
         bar.set_style(style);
     }
-    let last = kept.of(step.name).map_or(String::new(), |times| {
-        format!(" of {} last time", clock(Duration::from_secs_f64(times.seconds)))
+    bar.set_prefix(step.name);
+    let last = last.map_or(String::new(), |seconds| {
+        format!(" of {} last time", clock(Duration::from_secs_f64(seconds)))
     });
     let (end_of_step, ended) = mpsc::channel::<()>();
     let outcome = std::thread::scope(|scope| {
@@ -126,34 +135,71 @@ fn watched(step: &Step, kept: &Kept, end: Instant) -> Result<(), String> {
     outcome
 }
 
-/// Runs these steps. Status 0 when all passed.
-pub fn test(steps: &[Step]) -> ExitCode {
+/// What the lanes share.
+struct Shared {
+    kept: Kept,
+    verdict: Verdict,
+    /// How many steps have begun.
+    begun: usize,
+}
+
+/// The state is whole between two statements, whatever the other lane did.
+fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs one step and records how it ended.
+fn run(step: &Step, count: usize, shared: &Mutex<Shared>, bars: &MultiProgress, end: Instant) {
+    let last = {
+        let mut shared = locked(shared);
+        shared.begun += 1;
+        let line = format!("== {}/{count} {}: {}", shared.begun, step.name, step.shown());
+        bars.suspend(|| eprintln!("{line}"));
+        shared.kept.of(step.name)
+    };
     let begun = Instant::now();
-    let end = begun + BUDGET;
-    let mut kept = Kept::read();
-    eprint!("{}", announcement(steps, &kept, debian::can_install()));
-    let mut verdict = Verdict::default();
-    for (number, step) in steps.iter().enumerate() {
-        eprintln!("== {}/{} {}: {}", number + 1, steps.len(), step.name, step.shown());
-        let watch = Stopwatch::start();
-        let failure = watched(step, &kept, end).err();
-        let times = watch.times();
-        match &failure {
-            Some(why) => eprintln!(
+    let failure = watched(step, last, bars, end).err();
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut shared = locked(shared);
+    match &failure {
+        Some(why) => bars.suspend(|| {
+            eprintln!(
                 "\n{}\n\n== {} failed: {why}; the last lines are above, all of them in {}\n",
                 step.last_lines(SHOWN),
                 step.name,
                 step.log().display()
-            ),
-            None => kept.keep(step.name, times),
-        }
-        let failure = failure.map(|why| (why, step.shown()));
-        verdict.add(Outcome {
-            name: step.name,
-            times,
-            failure,
-        });
+            );
+        }),
+        None => shared.kept.keep(step.name, seconds),
     }
+    shared.verdict.add(Outcome {
+        name: step.name,
+        seconds,
+        failure: failure.map(|why| (why, step.shown())),
+    });
+}
+
+/// Runs these steps. Status 0 when all passed.
+pub fn test(steps: &[Step]) -> ExitCode {
+    let begun = Instant::now();
+    let end = begun + BUDGET;
+    let kept = Kept::read();
+    eprint!("{}", announcement(steps, &kept, debian::can_install()));
+    let shared = Mutex::new(Shared {
+        kept,
+        verdict: Verdict::default(),
+        begun: 0,
+    });
+    let bars = MultiProgress::new();
+    std::thread::scope(|scope| {
+        for lane in [Lane::Host, Lane::Emulated] {
+            let (shared, bars) = (&shared, &bars);
+            let steps_of_lane = steps.iter().filter(move |step| step.lane == lane);
+            scope.spawn(move || steps_of_lane.for_each(|step| run(step, steps.len(), shared, bars, end)));
+        }
+    });
+    let mut verdict = shared.into_inner().unwrap_or_else(PoisonError::into_inner).verdict;
+    verdict.took(begun.elapsed().as_secs_f64(), cpu_seconds_of_children());
     if begun.elapsed() > GOAL {
         let minutes = |time: Duration| time.as_secs() / 60;
         eprintln!(
@@ -173,7 +219,6 @@ pub fn test(steps: &[Step]) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::times::Times;
 
     #[test]
     fn misspelt_step_is_refused() {
@@ -188,15 +233,11 @@ mod tests {
 
     #[test]
     fn duration_is_of_the_last_run_once_every_step_has_one() {
-        let steps = select(&["tests", "loom"]).expect("they exist");
+        let steps = select(&["tests", "loom", "kernel"]).expect("they exist");
         let mut kept = Kept::default();
         assert!(announcement(&steps, &kept, true).contains("\nduration: all steps take at most 30 minutes"));
         for step in &steps {
-            let times = Times {
-                seconds: 61.0,
-                cpu_seconds: 100.0,
-            };
-            kept.insert(step.name, times);
+            kept.insert(step.name, 61.0);
         }
         let text = announcement(&steps, &kept, true);
         assert!(text.contains("\nduration: 2:02 when they last passed here"), "{text}");

@@ -1,48 +1,16 @@
-//! Durations of steps: measured in this run, and kept from the last one.
+//! Durations of steps, kept from the last run; CPU time.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::workspace;
 
-/// Seconds of one step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Times {
-    /// Elapsed time.
-    pub seconds: f64,
-    /// CPU time, user and system, of the step and its children.
-    pub cpu_seconds: f64,
-}
-
-/// A clock that also reads the CPU time of child processes.
-pub struct Stopwatch {
-    begun: Instant,
-    cpu: f64,
-}
-
-impl Stopwatch {
-    /// Starts.
-    pub fn start() -> Self {
-        Stopwatch {
-            begun: Instant::now(),
-            cpu: cpu_seconds_of_children(),
-        }
-    }
-
-    /// Both times since the start. CPU time counts children that have ended.
-    pub fn times(&self) -> Times {
-        Times {
-            seconds: self.begun.elapsed().as_secs_f64(),
-            cpu_seconds: cpu_seconds_of_children() - self.cpu,
-        }
-    }
-}
-
+/// CPU time of this process's children that have ended, and of theirs: user and system, seconds.
 #[cfg(unix)]
-fn cpu_seconds_of_children() -> f64 {
+pub fn cpu_seconds_of_children() -> f64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: the pointer is to memory for one `rusage`, which the call fills when it returns 0.
     let usage = unsafe {
@@ -55,14 +23,15 @@ fn cpu_seconds_of_children() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
+/// Not known on this host.
 #[cfg(not(unix))]
-fn cpu_seconds_of_children() -> f64 {
+pub fn cpu_seconds_of_children() -> f64 {
     0.0
 }
 
-/// Times of steps when they last passed in this checkout.
+/// Elapsed times of steps, seconds, when they last passed in this checkout.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Kept(BTreeMap<String, Times>);
+pub struct Kept(BTreeMap<String, f64>);
 
 impl Kept {
     fn file() -> PathBuf {
@@ -76,18 +45,18 @@ impl Kept {
     }
 
     /// Of one step.
-    pub fn of(&self, step: &str) -> Option<Times> {
+    pub fn of(&self, step: &str) -> Option<f64> {
         self.0.get(step).copied()
     }
 
-    /// Adds those of a step, in memory.
-    pub fn insert(&mut self, step: &str, times: Times) {
-        self.0.insert(step.into(), times);
+    /// Adds that of a step, in memory.
+    pub fn insert(&mut self, step: &str, seconds: f64) {
+        self.0.insert(step.into(), seconds);
     }
 
-    /// Keeps those of a passed step. If the file cannot be written, only the next estimate suffers.
-    pub fn keep(&mut self, step: &str, times: Times) {
-        self.insert(step, times);
+    /// Keeps that of a passed step. If the file cannot be written, only the next estimate suffers.
+    pub fn keep(&mut self, step: &str, seconds: f64) {
+        self.insert(step, seconds);
         if let Ok(text) = serde_json::to_string_pretty(self) {
             let _ = std::fs::create_dir_all(workspace::root().join("target/steps"));
             let _ = std::fs::write(Self::file(), text + "\n");
@@ -113,11 +82,11 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn cpu_time_of_a_child_process_is_counted() {
-        let watch = Stopwatch::start();
+        let before = cpu_seconds_of_children();
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         let status = std::process::Command::new("sh").args(["-c", script]).status();
         assert!(status.expect("there is a shell").success());
-        assert!(watch.times().cpu_seconds > 0.0);
+        assert!(cpu_seconds_of_children() > before);
     }
 
     #[test]

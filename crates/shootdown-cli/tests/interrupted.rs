@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Time until the first progress line; it comes after four seconds, and the machine may be busy.
+/// Time until the first progress line; it comes after two seconds, and the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn start(arguments: &str, folder: &Path) -> Child {
@@ -70,8 +70,8 @@ fn has_done(line: &str, least: usize) -> bool {
 /// One long run among short ones: the longest starts first, so a second host thread does the others.
 const LONG: &str = "compare tlb_flush2 --designs ipi,broadcast --threads 1,2,72 --jobs 2";
 
-/// Interrupts the command once `done` of its parts are reported done. Lines come every ten seconds, so a command may
-/// end before the line that reports them: then it is tried with four times the virtual time, and with sixteen.
+/// Interrupts the command once `done` of its parts are reported done. Lines come up to ten seconds apart, so a command
+/// may end before the line that reports them: then it is tried with four times the virtual time, and with sixteen.
 fn interrupted_after(done: usize, command: &str, virtual_ms: u64, folder: &Path) -> Ended {
     let lengths = [1, 4, 16].map(|times| format!("{command} --virtual-ms {}", virtual_ms * times));
     let mut ends = lengths.iter().map(|arguments| {
@@ -94,7 +94,7 @@ fn interrupted_command_prints_complete_results_without_a_terminal() {
     let begun = Instant::now();
     let arguments = "sweep tlb_flush2 --designs ipi --threads 1,2,72 --virtual-ms 2000 --runs 40 --jobs 1";
     let ended = interrupted(arguments, folder.path(), |line| line.contains(" left"));
-    assert!(begun.elapsed() >= Duration::from_secs(3), "at once: {}", ended.stderr);
+    assert!(begun.elapsed() >= Duration::from_secs(1), "at once: {}", ended.stderr);
     assert!(ended.stderr.contains(" of 120 runs, 0:0"), "{}", ended.stderr);
     assert_eq!(ended.status, Some(130), "{}{}", ended.stdout, ended.stderr);
 }

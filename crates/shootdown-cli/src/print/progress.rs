@@ -1,5 +1,5 @@
-//! Progress of a command, on stderr: a bar on a terminal; elsewhere a line within five seconds, and further ones every
-//! ten.
+//! Progress of a command, on stderr: a bar on a terminal; elsewhere a line after two seconds, and further ones at
+//! intervals that double up to ten.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ const STEPS: f64 = 10_000.0;
 /// A bar and the text of [`State::line`], in at most 60 columns.
 const BAR: &str = "{bar:10.cyan/dim} {wide_msg}";
 
-/// Time of the first line without a bar, within five seconds of the start.
-const FIRST: Duration = Duration::from_secs(4);
-/// Interval of further lines.
-const EVERY: Duration = Duration::from_secs(10);
+/// Time of the first line without a bar, and of the second after that. Each later interval is twice the last.
+const FIRST: Duration = Duration::from_secs(2);
+/// Longest interval of lines.
+const LONGEST: Duration = Duration::from_secs(10);
 /// Interval between changes of the text beside the bar.
 const REDRAW: Duration = Duration::from_millis(250);
 
@@ -62,12 +62,14 @@ impl Progress {
         let (shown, on) = (Arc::clone(&state), bar.clone());
         let shows = thread::spawn(move || {
             let mut pause = if on.is_hidden() { FIRST } else { Duration::ZERO };
+            let mut next = FIRST;
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let state = locked(&shown);
                 let line = state.line(state.begun.elapsed());
                 if on.is_hidden() {
                     output::note(&line);
-                    pause = EVERY;
+                    pause = next;
+                    next = (2 * next).min(LONGEST);
                 } else {
                     on.set_message(line);
                     on.set_position((state.fraction() * STEPS) as u64);
