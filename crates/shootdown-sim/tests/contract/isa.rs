@@ -9,7 +9,7 @@ use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, RunResult, RunSpec, designs};
 use std::sync::Arc;
 
-const SEEDS: u64 = 25;
+const SEEDS: u64 = 16;
 
 fn arm(errata: ArmErrata) -> Isa {
     Isa::Aarch64(Aarch64 {
@@ -231,7 +231,7 @@ fn spec(workload: &str, model: Model, design: &str) -> RunSpec {
         design: design.into(),
         threads: 5,
         seed: 2,
-        virtual_ms: Some(0.5),
+        virtual_ms: Some(0.25),
         lru_drain: false,
         parameters: Default::default(),
     }
