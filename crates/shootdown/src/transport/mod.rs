@@ -60,5 +60,6 @@ pub(crate) mod post;
 #[cfg(feature = "rar")]
 pub(crate) mod rar;
 pub(crate) mod request;
+pub(crate) mod room;
 pub(crate) mod secondary;
 pub(crate) mod send;
