@@ -1,5 +1,5 @@
-//! Room for a request in the frame of its requester, aligned by hand. Where the compiler aligns a request, it aligns the
-//! whole frame, and rounds its size up twice (`cargo xtask stack`).
+//! Room for a request in the frame of its requester or in a token, aligned by hand. Where the compiler aligns a request,
+//! it aligns the whole frame, and rounds its size up twice (`cargo xtask stack`).
 
 use crate::cache_padded::CachePadded;
 use crate::facade::Facade;
@@ -7,37 +7,53 @@ use crate::transport::request::Request;
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 
-/// Alignment of stacks, and so of [`Room`].
-const STACK: usize = 16;
+/// A cache line, to which a request is aligned.
+const LINE: usize = align_of::<CachePadded<u8>>();
 
-/// Bytes that may lie before the request: a cache line less the alignment of the stack.
-const BEFORE: usize = align_of::<CachePadded<u8>>() - STACK;
+/// Bytes of a room that may lie before its request.
+const BEFORE: usize = LINE - align_of::<u64>();
 
-/// Room for a request, wherever it lies on the stack.
-#[repr(C, align(16))]
+/// Tickets for which a room suffices instead.
+pub(crate) const TICKETS: usize = 16;
+
+/// Room for a request, wherever it lies, or for tickets of posts. A flush needs either.
+#[repr(C)]
 pub(crate) struct Room<F: Facade> {
     before: [MaybeUninit<u8>; BEFORE],
-    words: [MaybeUninit<F::U64>; 16],
+    words: [MaybeUninit<F::U64>; TICKETS],
 }
 
 impl<F: Facade> Room<F> {
     #[inline]
     pub(crate) const fn new() -> Self {
         const {
-            assert!(align_of::<Request<F>>() == BEFORE + STACK && align_of::<Self>() == STACK);
+            assert!(align_of::<Request<F>>() == LINE && align_of::<Self>() >= align_of::<u64>());
             assert!(size_of::<Self>() >= BEFORE + size_of::<Request<F>>());
+            assert!(size_of::<F::U64>() >= size_of::<u64>());
         }
         Room {
             before: [MaybeUninit::uninit(); BEFORE],
-            words: [const { MaybeUninit::uninit() }; 16],
+            words: [const { MaybeUninit::uninit() }; TICKETS],
         }
+    }
+
+    #[inline]
+    pub(crate) fn tickets(&self) -> &[MaybeUninit<u64>; TICKETS] {
+        // SAFETY: words are as large and as aligned as numbers, by the assertions of `new`.
+        unsafe { &*self.words.as_ptr().cast() }
+    }
+
+    #[inline]
+    pub(crate) fn tickets_mut(&mut self) -> &mut [MaybeUninit<u64>; TICKETS] {
+        // SAFETY: as above.
+        unsafe { &mut *self.words.as_mut_ptr().cast() }
     }
 
     /// Puts `request` into it, at the first address that is aligned.
     #[inline]
     pub(crate) fn put(&mut self, request: Request<F>) -> Placed<'_, F> {
         let first = core::ptr::from_mut(self).cast::<u8>();
-        let aligned = first.map_addr(|address| (address + BEFORE) & !(BEFORE + STACK - 1));
+        let aligned = first.map_addr(|address| (address + BEFORE) & !(LINE - 1));
         // SAFETY: aligned, and the request ends within the room: `new` has compared the sizes. The room is borrowed.
         Placed(unsafe { (*aligned.cast::<MaybeUninit<Request<F>>>()).write(request) })
     }

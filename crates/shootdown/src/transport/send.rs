@@ -49,7 +49,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     #[inline(never)]
     pub(super) fn request(
         &self,
-        token: &Token<'_, 'k, K, W>,
+        token: &mut Token<'_, 'k, K, W>,
         targets: &CpuMask<W>,
         encoded: &EncodedRequest,
         local: &dyn Fn(&Self),
@@ -58,6 +58,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let me = pin.cpu;
         let walked = if self.registers_walkers() { token.walked } else { 0 };
         let departed = if self.departs_on_request() { token.departed } else { 0 };
+        let about = token.about();
         let (mut room, mut placed);
         let own = self.own_request(me);
         let request = match own {
@@ -67,13 +68,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 own
             }
             None => {
-                room = Room::new();
+                let room = if Token::<K, W>::HOLDS_TICKETS {
+                    &mut token.room
+                } else {
+                    room = Room::new();
+                    &mut room
+                };
                 placed = room.put(Request::sending());
                 placed.fill(encoded, walked, departed);
                 &*placed
             }
         };
-        let sending = Sending::new(request, me, token.about(), false);
+        let sending = Sending::new(request, me, about, false);
         // From here on the frame cannot be left before every target is done with it, even if a hook panics.
         let complete = WaitOnDrop(|| {
             request.sent(sending.queued.get());
