@@ -321,8 +321,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         let (mut ahead, mut looked_ahead) = (self.targets.iter(), 0);
         for (index, cpu) in self.targets.iter().enumerate() {
             let needed = self.needed(index, cpu);
-            let mut done = || self.engine.has_answered(&self.engine.cpus[cpu], needed);
-            if done() {
+            if self.engine.has_answered(&self.engine.cpus[cpu], needed) {
                 // The next targets were interrupted little later, so they have likely answered too: prefetch their
                 // lines together. Lines of CPUs that have not answered should stay with them.
                 while looked_ahead <= index + AHEAD
@@ -337,12 +336,20 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             }
             // Only for the report: a waiter that migrates is reported where it began.
             let waiter = self.engine.kernel.cpu();
-            let about = self.about();
-            self.engine.wait_reporting(waiter, about, &|| cpu, &mut done);
+            self.wait_for(cpu, needed, waiter);
         }
         if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
             let took = sending + self.engine.since(begun);
             self.engine.learn(Way::Interrupts, targets, took);
         }
+    }
+
+    /// Waits until `cpu` has served the post with this ticket.
+    // Not inlined, and not `wait_reporting`: little lies in its frame (`cargo xtask stack`).
+    #[inline(never)]
+    fn wait_for(&self, cpu: CpuId, ticket: u64, waiter: CpuId) {
+        let engine = self.engine;
+        let answered = || engine.has_answered(&engine.cpus[cpu], ticket);
+        engine.wait_naming(|| (waiter, cpu, self.about()), answered);
     }
 }
