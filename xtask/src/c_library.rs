@@ -95,12 +95,12 @@ impl Build {
 
 /// Calls of C whose stack is measured, and the limits in bytes: of the library for one design, and of that for all.
 const STACK: [(&str, u64, u64); 6] = [
-    ("flush", 1712, 2512),
-    ("flush_kernel", 1528, 1920),
-    ("switch_to", 704, 992),
-    ("on_ipi", 504, 904),
-    ("poll", 520, 920),
-    ("engine_init", 656, 720),
+    ("flush", 1600, 2160),
+    ("flush_kernel", 1432, 1720),
+    ("switch_to", 656, 1032),
+    ("on_ipi", 456, 944),
+    ("poll", 472, 960),
+    ("engine_init", 512, 512),
 ];
 
 /// The name that the kernel supplies in any case, and the beginning of those of hooks that are called by name.

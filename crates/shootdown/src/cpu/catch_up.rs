@@ -109,7 +109,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     // Not inlined: a tail call, because a waiter serves deep in its stack (`cargo xtask stack`).
     #[inline(never)]
     fn catch_up_whole(&self, slot: &Slot<K::Facade>, current: u64, tag: Tag) {
-        self.flush_tag(tag);
+        self.flush_tag_inlined(tag);
         slot.generation.store(current, Ordering::Relaxed);
     }
 
@@ -184,6 +184,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     // Not inlined: a target that flushes one page would save registers for it (`linux-baseline --only counts`).
     #[inline(never)]
     pub(crate) fn flush_tag(&self, tag: Tag) {
+        self.flush_tag_inlined(tag);
+    }
+
+    #[inline]
+    fn flush_tag_inlined(&self, tag: Tag) {
         self.complete_here(|| {
             for tag in self.halves(tag) {
                 self.kernel.invalidate(Local::Tag(tag));
