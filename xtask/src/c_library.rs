@@ -435,10 +435,10 @@ mod tests {
             above_limits("x86_64", "ipi", limits.map(|limit| limit + 1)).len(),
             STACK.len()
         );
-        assert_eq!(
-            above_limits("x86_64", "", limits.map(|limit| limit + 1)),
-            Vec::<String>::new()
-        );
+        // One limit is the same in both builds: a boot stack is no larger where the library has all designs.
+        let above = above_limits("x86_64", "", limits.map(|limit| limit + 1));
+        assert_eq!(above.len(), 1, "{above:?}");
+        assert!(above[0].contains("shootdown_engine_init"), "{above:?}");
     }
 
     #[test]

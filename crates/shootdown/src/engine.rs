@@ -202,8 +202,8 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         &self.kernel
     }
 
-    /// The kernel's hooks, before the engine is shared: for a kernel that fills them in where they lie, since a value of
-    /// them would first lie on the stack.
+    /// The kernel's hooks, before the engine is shared: for a kernel that fills them in where they lie, because a value
+    /// of them would first lie on the stack.
     pub fn kernel_mut(&mut self) -> &mut K {
         &mut self.kernel
     }

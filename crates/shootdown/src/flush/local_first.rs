@@ -43,8 +43,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// [`flush_rolled`](Self::flush_rolled), as a function of its own: where a token lies in memory, it would add to the
-    /// frame of every other kind of flush. Elsewhere a token lies in registers only if this is inlined.
+    /// [`flush_rolled`](Self::flush_rolled), as a function of its own: where a token lies in memory, it would add to
+    /// the frame of every other kind of flush. Elsewhere a token lies in registers only if this is inlined.
     #[inline(never)]
     pub(crate) fn flush_rolled_apart(
         &self,

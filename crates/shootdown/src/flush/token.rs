@@ -163,8 +163,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.wait_naming(|| (waiter, target(), about), &mut done);
     }
 
-    /// [`wait_inlined`](Self::wait_inlined), where `names` returns what a report names: the waiter, the target, and what
-    /// the wait is about. So the waiter keeps nothing at hand for the report.
+    /// [`wait_inlined`](Self::wait_inlined), where `names` returns what a report names: the waiter, the target, and
+    /// what the wait is about. So the waiter keeps nothing at hand for the report.
     #[inline]
     pub(crate) fn wait_naming(&self, names: impl Fn() -> (CpuId, CpuId, (u64, u64)), mut done: impl FnMut() -> bool) {
         // A waiter has interrupts either on or off during the whole wait.

@@ -1,5 +1,5 @@
-//! Room for a request in the frame of its requester or in a token, aligned by hand. Where the compiler aligns a request,
-//! it aligns the whole frame, and rounds its size up twice (`cargo xtask stack`).
+//! Room for a request in the frame of its requester or in a token, aligned by hand. Where the compiler aligns a
+//! request, it aligns the whole frame, and rounds its size up twice (`cargo xtask stack`).
 
 use crate::cache_padded::CachePadded;
 use crate::facade::Facade;

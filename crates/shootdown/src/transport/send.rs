@@ -11,8 +11,8 @@ use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
 use crate::transport::room::Room;
 use core::cell::Cell;
 
-/// A request on its way to its targets. One argument of the functions below, not seven, because a waiter serves requests
-/// deep in its stack (`cargo xtask stack`).
+/// A request on its way to its targets. One argument of the functions below, not seven, because a waiter serves
+/// requests deep in its stack (`cargo xtask stack`).
 pub(crate) struct Sending<'r, F: Facade> {
     request: &'r Request<F>,
     /// Its requester, for reports and as the slot that it tries first.
