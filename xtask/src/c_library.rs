@@ -95,12 +95,12 @@ impl Build {
 
 /// Calls of C whose stack is measured, and the limits in bytes: of the library for one design, and of that for all.
 const STACK: [(&str, u64, u64); 6] = [
-    ("flush", 1712, 2512),
-    ("flush_kernel", 1528, 1920),
-    ("switch_to", 704, 992),
-    ("on_ipi", 504, 904),
-    ("poll", 520, 920),
-    ("engine_init", 656, 720),
+    ("flush", 1600, 2160),
+    ("flush_kernel", 1432, 1720),
+    ("switch_to", 656, 1032),
+    ("on_ipi", 456, 944),
+    ("poll", 472, 960),
+    ("engine_init", 512, 512),
 ];
 
 /// The name that the kernel supplies in any case, and the beginning of those of hooks that are called by name.
@@ -435,10 +435,10 @@ mod tests {
             above_limits("x86_64", "ipi", limits.map(|limit| limit + 1)).len(),
             STACK.len()
         );
-        assert_eq!(
-            above_limits("x86_64", "", limits.map(|limit| limit + 1)),
-            Vec::<String>::new()
-        );
+        // One limit is the same in both builds: a boot stack is no larger where the library has all designs.
+        let above = above_limits("x86_64", "", limits.map(|limit| limit + 1));
+        assert_eq!(above.len(), 1, "{above:?}");
+        assert!(above[0].contains("shootdown_engine_init"), "{above:?}");
     }
 
     #[test]

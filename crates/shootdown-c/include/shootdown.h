@@ -62,7 +62,7 @@
 /**
  * Words of a token.
  */
-#define SHOOTDOWN_TOKEN_WORDS (32 + SHOOTDOWN_CPU_WORDS)
+#define SHOOTDOWN_TOKEN_WORDS (40 + SHOOTDOWN_CPU_WORDS)
 
 /**
  * Words of a gather.

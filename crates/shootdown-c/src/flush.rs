@@ -12,7 +12,7 @@ use shootdown::Token;
 type CToken = Token<'static, 'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 
 /// Words of a token.
-pub const SHOOTDOWN_TOKEN_WORDS: usize = 32 + SHOOTDOWN_CPU_WORDS;
+pub const SHOOTDOWN_TOKEN_WORDS: usize = 40 + SHOOTDOWN_CPU_WORDS;
 
 /// A flush that must be waited for, once, before anything is freed. Another CPU may wait for it.
 #[repr(C)]

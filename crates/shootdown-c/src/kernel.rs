@@ -7,6 +7,8 @@ use crate::hooks::{shootdown_interrupts, shootdown_stuck};
 use crate::instructions::Instructions;
 use crate::range::shootdown_range;
 use crate::settings::{shootdown_settings, shootdown_status};
+use core::mem::MaybeUninit;
+use core::ops::Deref;
 use shootdown::{
     Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Event, Kernel, Local, Policy, Root, Secondary, Space, Stuck,
     Tag,
@@ -22,11 +24,26 @@ pub type CFacade = shootdown::Native;
 pub type CEngine = Engine<'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 pub type CSpace = Space<CFacade, SHOOTDOWN_CPU_WORDS>;
 
-/// The hooks from C, with the required ones checked.
-#[derive(Clone, Copy)]
+/// The hooks from C, with the required ones checked. Empty until they are [filled in](Hooks::fill_in), where they lie
+/// in the engine: a value of them would take half of the stack of `shootdown_engine_init`.
 pub struct Hooks {
+    given: MaybeUninit<Given>,
+}
+
+/// What [`Hooks`] consist of.
+pub struct Given {
     calls: HookCalls,
     instructions: Instructions,
+}
+
+impl Deref for Hooks {
+    type Target = Given;
+
+    #[inline(always)]
+    fn deref(&self) -> &Given {
+        // SAFETY: `fill_in` follows `empty` before anything is called.
+        unsafe { self.given.assume_init_ref() }
+    }
 }
 
 // SAFETY: the hooks are called on every CPU with the one pointer, as the header says.
@@ -40,17 +57,30 @@ impl Hooks {
         Instructions::check(settings)
     }
 
+    /// No hooks yet.
+    ///
+    /// # Safety
+    /// They are filled in before any is called.
+    #[inline]
+    pub unsafe fn empty() -> Hooks {
+        Hooks {
+            given: MaybeUninit::uninit(),
+        }
+    }
+
+    /// Not inlined: what it takes from the stack is free again when it returns.
+    ///
     /// # Safety
     /// [`check`](Self::check) has found nothing missing.
-    #[inline]
-    pub unsafe fn of(settings: &shootdown_settings) -> Hooks {
+    #[inline(never)]
+    pub unsafe fn fill_in(&mut self, settings: &shootdown_settings) {
         // SAFETY: the caller's.
-        unsafe {
-            Hooks {
+        self.given.write(unsafe {
+            Given {
                 calls: HookCalls::of(settings),
                 instructions: Instructions::of(settings),
             }
-        }
+        });
     }
 
     /// Called before this CPU goes online.

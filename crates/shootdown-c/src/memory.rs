@@ -135,7 +135,9 @@ unsafe fn make(
     design: &Design,
     storage: Storage<'static, CFacade>,
 ) {
+    let root = Root(settings.kernel_root);
+    // SAFETY: filled in at once.
+    let engine = engine.write(Engine::new(unsafe { Hooks::empty() }, *design, root, storage));
     // SAFETY: the caller's.
-    let hooks = unsafe { Hooks::of(settings) };
-    engine.write(Engine::new(hooks, *design, Root(settings.kernel_root), storage));
+    unsafe { engine.kernel_mut().fill_in(settings) };
 }

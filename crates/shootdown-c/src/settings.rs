@@ -121,25 +121,27 @@ impl shootdown_machine {
     }
 }
 
-/// The design of that name. A library that is built for one design has only that one.
+/// The design of that name. A library that is built for one design has only that one. By reference: a copy would lie on
+/// the boot stack.
 ///
 /// # Safety
 /// `name` is a string or null.
-unsafe fn preset(name: *const c_char) -> Option<Design> {
+unsafe fn preset(name: *const c_char) -> Option<&'static Design> {
+    static LOCAL_ONLY: Design = Policy::LOCAL_ONLY.on(Machine::PCID);
     if name.is_null() {
-        return FIXED.map(|(_, design)| design);
+        return const { &FIXED }.as_ref().map(|(_, design)| design);
     }
     // SAFETY: not null, so the caller's string.
     let is = |known: &str| unsafe { is_text(name, known) };
-    match FIXED {
+    match const { &FIXED } {
         Some((fixed, design)) => is(fixed).then_some(design),
         None => {
             if is("local-only") {
-                return Some(Policy::LOCAL_ONLY.on(Machine::PCID));
+                return Some(&LOCAL_ONLY);
             }
             let mut presets = Design::PRESETS.iter();
             let (_, design, _) = presets.find(|(known, ..)| is(known))?;
-            Some(*design)
+            Some(design)
         }
     }
 }
@@ -250,13 +252,13 @@ impl shootdown_settings {
         let Design { policy, machine } = named.ok_or(shootdown_status::SHOOTDOWN_UNKNOWN_DESIGN)?;
         // SAFETY: null or valid, says the caller.
         let (changed, found) = unsafe { (self.policy.as_ref(), self.machine.as_ref()) };
-        let policy = changed.map_or(policy, |changed| changed.change(policy));
+        let policy = changed.map_or(*policy, |changed| changed.change(*policy));
         if FIXED.is_some_and(|(_, fixed)| fixed.policy != policy) {
             return Err(shootdown_status::SHOOTDOWN_DOES_NOT_FIT);
         }
         let found = found.map(|found| found.to_machine());
         let found = found.or_else(|| Instructions::machine(Root(self.kernel_root)));
-        let design = policy.on(found.unwrap_or(machine));
+        let design = policy.on(found.unwrap_or(*machine));
         match design.fits(self.cpus as usize) {
             Ok(()) => Ok(design),
             Err(_) => Err(shootdown_status::SHOOTDOWN_DOES_NOT_FIT),

@@ -129,7 +129,6 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             K::POLICY.is_none_or(|compiled| compiled == design.policy),
             "the kernel is compiled for another policy (Kernel::POLICY)"
         );
-        let design = design.normalised();
         let count = cpus.len();
         assert!(
             count >= 1 && count <= 64 * W,
@@ -143,11 +142,15 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             let words = tag_words(pool.end);
             assert!(tags.len() >= words, "more tag words needed: see tag_words");
         }
+        let machine = design.machine.normalised();
         Engine {
             kernel,
             straight: Straight::of(&design.policy),
-            one_instruction: OneInstruction::on(&design.machine),
-            design,
+            one_instruction: OneInstruction::on(&machine),
+            design: Design {
+                policy: design.policy,
+                machine,
+            },
             cpus,
             kernel_root,
             online: CpuSet::new(),
@@ -197,6 +200,12 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// The kernel's hooks.
     pub fn kernel(&self) -> &K {
         &self.kernel
+    }
+
+    /// The kernel's hooks, before the engine is shared: for a kernel that fills them in where they lie, because a value
+    /// of them would first lie on the stack.
+    pub fn kernel_mut(&mut self) -> &mut K {
+        &mut self.kernel
     }
 
     /// The online CPUs, read one after the other. Any context.

@@ -214,6 +214,22 @@ impl Range {
         (0..self.strides()).map(move |index| start + (index << shift))
     }
 
+    /// Calls `each` with the first address of every stride: `addresses`, with less at hand between the calls.
+    #[inline]
+    pub(crate) fn for_each_address(&self, mut each: impl FnMut(u64)) {
+        let mut address = self.start();
+        // No counter. There is one stride at least.
+        let step = 1 << self.shift();
+        let end = address.wrapping_add(self.strides().wrapping_mul(step));
+        loop {
+            each(address);
+            address = address.wrapping_add(step);
+            if address == end {
+                break;
+            }
+        }
+    }
+
     /// The range cut into pieces of at most `most` strides (0 counts as 1), as a broadcast instruction takes them:
     /// first address and number of strides.
     #[inline]

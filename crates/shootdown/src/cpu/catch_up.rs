@@ -98,12 +98,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         tag: Tag,
     ) -> Answer {
         if self.policy().requests != Requests::Log || self.missed_in_log(log, seen, current) == Missed::Whole {
-            self.flush_tag(tag);
-            slot.generation.store(current, Ordering::Relaxed);
+            self.catch_up_whole(slot, current, tag);
         } else {
             self.flush_logged(slot, log, (seen, current), tag);
         }
         Answer::Flushed
+    }
+
+    /// Brings a slot to `current` by a flush of its whole tag.
+    // Not inlined: a tail call, because a waiter serves deep in its stack (`cargo xtask stack`).
+    #[inline(never)]
+    fn catch_up_whole(&self, slot: &Slot<K::Facade>, current: u64, tag: Tag) {
+        self.flush_tag_inlined(tag);
+        slot.generation.store(current, Ordering::Relaxed);
     }
 
     /// Flushes every range of the log that the slot has missed up to `current`, or the whole tag if one was overwritten
@@ -126,10 +133,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
         });
         if overrun.get() {
-            self.flush_tag(tag);
-        } else {
-            self.kernel.event(Event::CaughtUpPartly);
+            return self.catch_up_whole(slot, current, tag);
         }
+        self.kernel.event(Event::CaughtUpPartly);
         slot.generation.store(current, Ordering::Relaxed);
     }
 
@@ -159,10 +165,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// As [`flush_range`](Self::flush_range); the caller completes it.
     fn invalidate_range(&self, tag: Tag, range: &Range) {
-        let leaf_only = !range.tables();
-        let stride = range.stride();
-        let (user_half, mut address) = (self.user_half(tag), range.start());
-        for _ in 0..range.strides() {
+        let (leaf_only, stride) = (!range.tables(), range.stride());
+        range.for_each_address(|address| {
             let page = |tag| Local::Page {
                 address,
                 stride,
@@ -170,17 +174,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 leaf_only,
             };
             self.kernel.invalidate(page(tag));
-            if let Some(user_half) = user_half {
+            if let Some(user_half) = self.user_half(tag) {
                 self.kernel.invalidate(page(user_half));
             }
-            address = address.wrapping_add(1 << range.shift());
-        }
+        });
     }
 
     /// Flushes everything under `tag`, both halves.
     // Not inlined: a target that flushes one page would save registers for it (`linux-baseline --only counts`).
     #[inline(never)]
     pub(crate) fn flush_tag(&self, tag: Tag) {
+        self.flush_tag_inlined(tag);
+    }
+
+    #[inline]
+    fn flush_tag_inlined(&self, tag: Tag) {
         self.complete_here(|| {
             for tag in self.halves(tag) {
                 self.kernel.invalidate(Local::Tag(tag));
@@ -228,7 +236,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Missed::Leaves | Missed::Tables => {
                 for generation in seen + 1..=current {
                     match self.kernel_log.read(generation) {
-                        Some(range) => self.flush_kernel_range(cpu, &range),
+                        Some(range) => self.flush_kernel_range(cpu, range),
                         None => self.flush_everything_here(),
                     }
                 }
@@ -243,20 +251,27 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// halves. A system-wide tag cannot be marked behind on one CPU, so there everything is flushed (rule 7).
     /// Everything is also flushed if kernel page-table pages are freed. On x86 a page invalidation purges the
     /// paging-structure-cache entries of only the loaded PCID, and every tag can have entries for kernel tables (C3).
-    pub(crate) fn flush_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: &Range) {
+    pub(crate) fn flush_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: Range) {
         if !range.is_walkable(self.policy().ceiling) || range.tables() {
             return self.flush_everything_here();
         }
-        if !self.machine().split {
-            return self.complete_here(|| {
-                for address in range.addresses() {
-                    self.kernel.invalidate(Local::Kernel {
-                        address,
-                        stride: range.stride(),
-                    });
-                }
-            });
+        if self.machine().split {
+            return self.flush_split_kernel_range(cpu, range);
         }
+        self.complete_here(|| self.invalidate_kernel_pages(&range));
+    }
+
+    /// Invalidates kernel pages as global entries; the caller completes it.
+    #[inline]
+    fn invalidate_kernel_pages(&self, range: &Range) {
+        let stride = range.stride();
+        range.for_each_address(|address| self.kernel.invalidate(Local::Kernel { address, stride }));
+    }
+
+    /// [`flush_kernel_range`](Self::flush_kernel_range) with split tags.
+    // Not inlined: it has more at hand, and a waiter that serves such a request is deep in its stack.
+    #[inline(never)]
+    fn flush_split_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: Range) {
         if self.tags() != crate::design::Tags::PerCpu {
             return self.flush_everything_here();
         }
@@ -267,23 +282,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
         }
         self.complete_here(|| {
-            for address in range.addresses() {
-                self.kernel.invalidate(Local::Kernel {
-                    address,
-                    stride: range.stride(),
-                });
-            }
+            self.invalidate_kernel_pages(&range);
             if cpu.own.space.load(Ordering::Relaxed) != 0 {
-                self.invalidate_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
+                self.invalidate_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), &range);
                 // The kernel's own root keeps its entries between loads, under the tag that no slot has.
-                for address in range.addresses() {
+                let (stride, tag, leaf_only) = (range.stride(), Tag(0), true);
+                range.for_each_address(|address| {
                     self.kernel.invalidate(Local::Page {
                         address,
-                        stride: range.stride(),
-                        tag: Tag(0),
-                        leaf_only: true,
+                        stride,
+                        tag,
+                        leaf_only,
                     });
-                }
+                });
             }
         });
     }

@@ -85,6 +85,15 @@ impl Machine {
         self.tag_limit > 1
     }
 
+    /// The same machine. One without tags has one number for every root, 0, and no pairs.
+    pub(crate) const fn normalised(mut self) -> Machine {
+        if !self.has_tags() {
+            self.first_tag = 0;
+            self.split = false;
+        }
+        self
+    }
+
     /// One past the last tag that may be allocated.
     #[inline]
     pub(crate) const fn end_of_tags(&self) -> u32 {

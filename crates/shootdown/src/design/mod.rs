@@ -52,15 +52,6 @@ pub(crate) struct TagRange {
 }
 
 impl Design {
-    /// The same design. A machine without tags has one number for every root, 0, and no pairs.
-    pub(crate) const fn normalised(mut self) -> Design {
-        if !self.machine.has_tags() {
-            self.machine.first_tag = 0;
-            self.machine.split = false;
-        }
-        self
-    }
-
     pub(crate) const fn tags(&self) -> Tags {
         tags_on(&self.policy, &self.machine)
     }

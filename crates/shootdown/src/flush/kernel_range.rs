@@ -72,7 +72,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.interrupt(token, &targets, &EncodedRequest::kernel(&range), pin, &|engine| {
             engine.masked(|| match engine.policy().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
-                _ => engine.flush_kernel_range(&engine.cpus[me], &range),
+                _ => engine.flush_kernel_range(&engine.cpus[me], range),
             });
         });
     }

@@ -16,7 +16,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes `range` of a space that has the roll-over tag `tag`. After the full-barrier increment of the generation
     /// and [`publish_tables`](Self::publish_tables); pinned until everything is issued and complete. With `walkers`, if
     /// it uses interrupts, the request interrupts lockless walkers too.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn flush_rolled(
         &self,
         token: &mut Token<'_, 'k, K, W>,
@@ -41,6 +41,21 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 engine.flush_tag_here(tag, &range)
             });
         }
+    }
+
+    /// [`flush_rolled`](Self::flush_rolled), as a function of its own: where a token lies in memory, it would add to
+    /// the frame of every other kind of flush. Elsewhere a token lies in registers only if this is inlined.
+    #[inline(never)]
+    pub(crate) fn flush_rolled_apart(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        tag: Tag,
+        range: &Range,
+        walkers: bool,
+        pin: Pinned<'_, K, W>,
+    ) {
+        self.flush_rolled(token, space, tag, range, walkers, pin);
     }
 
     /// Flushes only on this CPU, if it is the only one that was ever active in the space. Otherwise returns false and

@@ -21,7 +21,7 @@ use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::{Range, Stride};
 use crate::space::{Mode, Space};
 use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
-use crate::transport::send::Sent;
+use crate::transport::send::Sending;
 use core::sync::atomic::Ordering;
 
 /// The CPUs of a common flush, and how they are reached.
@@ -242,16 +242,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         nested: bool,
         about: (u64, u64),
     ) -> bool {
-        let (mut full, sent) = (CpuMask::EMPTY, Sent::default());
+        let (mut full, sending) = (CpuMask::EMPTY, Sending::new(request, me, about, nested));
         full.insert(cpu);
         // Also if a hook panics: nobody else will acknowledge it then.
         let _unqueued = WaitOnDrop(|| {
-            if sent.queued.get() == 0 {
+            if sending.queued.get() == 0 {
                 request.acknowledge();
             }
         });
-        self.queue_at_full(full, request, me, nested, &sent, about);
-        sent.interrupts.get() > 0
+        self.queue_at_full(full, &sending);
+        sending.interrupts.get() > 0
     }
 
     #[inline]

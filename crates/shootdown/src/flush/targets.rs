@@ -216,6 +216,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// that is a per-CPU slot; during a demotion, with `on_system_tag`, it is the system-wide tag. Waits for CPUs in
     /// the middle of a switch. They have interrupts off and wait for no CPU, and what they load is known only
     /// afterwards.
+    #[inline(never)]
     pub(crate) fn stragglers(&self, space: &Space<K::Facade, W>, me: CpuId, on_system_tag: bool) -> CpuMask<W> {
         let mut stragglers = CpuMask::EMPTY;
         // The caller has read, or written, the transition; now set and states are read. Pairs with the join of
@@ -225,17 +226,27 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.cpus.for_each_but(me, |cpu| {
             let mut state = self.cpus[cpu].state();
             if state.is_switching() {
-                let mut over = || {
-                    state = self.cpus[cpu].state();
-                    !state.is_switching()
-                };
-                self.wait_reporting(me, (space.id, 0), &|| cpu, &mut over);
+                state = self.wait_until_switched(cpu, me, space.id);
             }
             if state.id() == space.id && state.is_on_system_tag() == on_system_tag {
                 stragglers.insert(cpu);
             }
         });
         stragglers
+    }
+
+    /// Waits until `cpu` is not in the middle of a switch. Returns its state after it.
+    // Not `wait_reporting`: its arguments, and what they refer to, would lie in this frame too (`cargo xtask stack`).
+    #[cold]
+    #[inline(never)]
+    fn wait_until_switched(&self, cpu: CpuId, me: CpuId, space: u64) -> State {
+        let mut state = State::KERNEL;
+        let over = || {
+            state = self.cpus[cpu].state();
+            !state.is_switching()
+        };
+        self.wait_naming(|| (me, cpu, (space, 0)), over);
+        state
     }
 }
 

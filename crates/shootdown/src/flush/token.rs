@@ -6,11 +6,8 @@ use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{AHEAD, Facade, Word};
 use crate::hooks::{CpuId, Kernel, Way};
-use core::mem::MaybeUninit;
+use crate::transport::room::{Room, TICKETS};
 use core::sync::atomic::Ordering;
-
-/// Tickets that a token stores individually. For targets beyond these the waiter accepts a slightly later ticket.
-const EXACT_TICKETS: usize = 16;
 
 /// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames may be returned to
 /// their allocator (C2). Page-table pages may if the flush was [with tables](crate::Range::with_tables) (C3, for
@@ -100,9 +97,10 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) secondary: u64,
     /// For a timed request: how many CPUs it interrupted, and the nanoseconds spent until then.
     pub(crate) timed: Option<(u64, u64)>,
-    /// Tickets of the first targets, in the order of the set; written by [`expect`](Self::expect). Last, so that the
-    /// creation of a token does not write it.
-    tickets: [MaybeUninit<u64>; EXACT_TICKETS],
+    /// Tickets of the first targets, in the order of the set; written by [`expect`](Self::expect). For targets beyond
+    /// these the waiter accepts a slightly later ticket. Or a request, if that is how the flush is sent. Last, so that
+    /// the creation of a token does not write it.
+    pub(crate) room: Room<K::Facade>,
 }
 
 /// Deadline of a wait.
@@ -124,7 +122,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Token {
             engine: self,
             targets: CpuMask::EMPTY,
-            tickets: [MaybeUninit::uninit(); EXACT_TICKETS],
+            room: Room::new(),
             expected: 0,
             space,
             generation,
@@ -162,6 +160,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         target: impl Fn() -> CpuId,
         mut done: impl FnMut() -> bool,
     ) {
+        self.wait_naming(|| (waiter, target(), about), &mut done);
+    }
+
+    /// [`wait_inlined`](Self::wait_inlined), where `names` returns what a report names: the waiter, the target, and
+    /// what the wait is about. So the waiter keeps nothing at hand for the report.
+    #[inline]
+    pub(crate) fn wait_naming(&self, names: impl Fn() -> (CpuId, CpuId, (u64, u64)), mut done: impl FnMut() -> bool) {
         // A waiter has interrupts either on or off during the whole wait.
         let serves = self.serves_while_waiting();
         let mut watchdog = Watchdog::new();
@@ -173,7 +178,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 return true;
             }
             if self.is_overdue(&mut watchdog) {
-                self.report_stuck(waiter, target(), about);
+                let (waiter, target, about) = names();
+                self.report_stuck(waiter, target, about);
             }
             false
         });
@@ -211,6 +217,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
+    /// Whether tokens of the kernel's policy may hold tickets. Where none does, the compiler may keep a token in
+    /// registers, and a request lies in a room of its own.
+    pub(crate) const HOLDS_TICKETS: bool = match K::POLICY {
+        Some(policy) => matches!(policy.requests, Requests::Log),
+        None => true,
+    };
+
     /// Whether there is no CPU to wait for, nor a secondary TLB: then [`wait`](Self::wait) returns at once. Known at
     /// dispatch and not updated: only the wait finds out whether targets have answered since.
     pub fn needs_no_wait(&self) -> bool {
@@ -266,7 +279,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// Adds the ticket of the next target of the set, in ascending order of the CPUs.
     #[inline]
     pub(crate) fn expect(&mut self, ticket: u64) {
-        if let Some(kept) = self.tickets.get_mut(self.expected) {
+        if let Some(kept) = self.room.tickets_mut().get_mut(self.expected) {
             kept.write(ticket);
         }
         self.expected += 1;
@@ -274,7 +287,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
 
     fn ticket(&self, index: usize) -> Option<u64> {
         // SAFETY: `expect` has written one for each call, while there was room.
-        (index < self.expected.min(EXACT_TICKETS)).then(|| unsafe { self.tickets[index].assume_init() })
+        (index < self.expected.min(TICKETS)).then(|| unsafe { self.room.tickets()[index].assume_init() })
     }
 
     /// The take of posts on `cpu`, the target with that index, that included our post.
@@ -296,7 +309,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     fn prefetch_answer(&self, index: usize, cpu: CpuId) {
         let target = &self.engine.cpus[cpu];
         K::Facade::prefetch(&target.served.0);
-        if index >= EXACT_TICKETS {
+        if index >= TICKETS {
             K::Facade::prefetch(&target.post);
         }
     }
@@ -308,8 +321,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         let (mut ahead, mut looked_ahead) = (self.targets.iter(), 0);
         for (index, cpu) in self.targets.iter().enumerate() {
             let needed = self.needed(index, cpu);
-            let mut done = || self.engine.has_answered(&self.engine.cpus[cpu], needed);
-            if done() {
+            if self.engine.has_answered(&self.engine.cpus[cpu], needed) {
                 // The next targets were interrupted little later, so they have likely answered too: prefetch their
                 // lines together. Lines of CPUs that have not answered should stay with them.
                 while looked_ahead <= index + AHEAD
@@ -324,12 +336,20 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             }
             // Only for the report: a waiter that migrates is reported where it began.
             let waiter = self.engine.kernel.cpu();
-            let about = self.about();
-            self.engine.wait_reporting(waiter, about, &|| cpu, &mut done);
+            self.wait_for(cpu, needed, waiter);
         }
         if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
             let took = sending + self.engine.since(begun);
             self.engine.learn(Way::Interrupts, targets, took);
         }
+    }
+
+    /// Waits until `cpu` has served the post with this ticket.
+    // Not inlined, and not `wait_reporting`: little lies in its frame (`cargo xtask stack`).
+    #[inline(never)]
+    fn wait_for(&self, cpu: CpuId, ticket: u64, waiter: CpuId) {
+        let engine = self.engine;
+        let answered = || engine.has_answered(&engine.cpus[cpu], ticket);
+        engine.wait_naming(|| (waiter, cpu, self.about()), answered);
     }
 }

@@ -183,7 +183,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         {
             let pin = self.pinned();
             let mut token = self.token(space.id, generation);
-            self.flush_rolled(&mut token, space, tag, &Range::WHOLE, false, pin);
+            self.flush_rolled_apart(&mut token, space, tag, &Range::WHOLE, false, pin);
             let _flushed = token.wait();
         }
         // One exchange gives up the tag, so that it is freed once. A space that is loaded again by mistake finds itself

@@ -209,7 +209,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             DecodedRequest::EndWalks => {}
             DecodedRequest::CatchUp => self.catch_up_and_sync(cpu),
             DecodedRequest::Synchronise => self.kernel.local_sync(),
-            DecodedRequest::Kernel { range } => self.flush_kernel_range(cpu, &range),
+            DecodedRequest::Kernel { range } => self.flush_kernel_range(cpu, range),
             DecodedRequest::Tag { tag, range } => {
                 if range.is_walkable(self.policy().ceiling) {
                     self.flush_pages(tag, &range);

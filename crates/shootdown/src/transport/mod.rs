@@ -5,6 +5,7 @@
 //!   post.rs       a bit for each target; they catch up by the log  rar.rs        remote actions by microcode
 //!   send.rs       one descriptor, queued at each target            secondary.rs  TLBs that belong to no CPU
 //!   request.rs    the descriptor, and the queue of each CPU
+//!   room.rs       where a descriptor lies while it is sent
 //!   handler.rs    the target: takes, does, acknowledges            early_ack.rs  acknowledges first
 //! ```
 //!
@@ -60,5 +61,6 @@ pub(crate) mod post;
 #[cfg(feature = "rar")]
 pub(crate) mod rar;
 pub(crate) mod request;
+pub(crate) mod room;
 pub(crate) mod secondary;
 pub(crate) mod send;

@@ -8,15 +8,37 @@ use crate::facade::Facade;
 use crate::flush::token::Token;
 use crate::hooks::{CpuId, Event, Kernel};
 use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
+use crate::transport::room::Room;
 use core::cell::Cell;
 
-/// What has been sent of a request.
-#[derive(Default)]
-pub(crate) struct Sent {
-    /// Interrupts.
+/// A request on its way to its targets. One argument of the functions below, not seven, because a waiter serves
+/// requests deep in its stack (`cargo xtask stack`).
+pub(crate) struct Sending<'r, F: Facade> {
+    request: &'r Request<F>,
+    /// Its requester, for reports and as the slot that it tries first.
+    me: CpuId,
+    /// The space and the generation for a report, 0 for none.
+    about: (u64, u64),
+    /// Whether this CPU interrupted another send, which has not sent its interrupts yet.
+    nested: Cell<bool>,
+    /// Interrupts sent.
     pub(crate) interrupts: Cell<u32>,
     /// Targets at which it was queued, and which will acknowledge.
     pub(crate) queued: Cell<u32>,
+}
+
+impl<'r, F: Facade> Sending<'r, F> {
+    /// Nothing of it has been sent yet.
+    pub(crate) fn new(request: &'r Request<F>, me: CpuId, about: (u64, u64), nested: bool) -> Self {
+        Sending {
+            request,
+            me,
+            about,
+            nested: Cell::new(nested),
+            interrupts: Cell::new(0),
+            queued: Cell::new(0),
+        }
+    }
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -27,7 +49,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     #[inline(never)]
     pub(super) fn request(
         &self,
-        token: &Token<'_, 'k, K, W>,
+        token: &mut Token<'_, 'k, K, W>,
         targets: &CpuMask<W>,
         encoded: &EncodedRequest,
         local: &dyn Fn(&Self),
@@ -36,7 +58,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let me = pin.cpu;
         let walked = if self.registers_walkers() { token.walked } else { 0 };
         let departed = if self.departs_on_request() { token.departed } else { 0 };
-        let mut stack;
+        let about = token.about();
+        let (mut room, mut placed);
         let own = self.own_request(me);
         let request = match own {
             Some(own) => {
@@ -45,34 +68,36 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 own
             }
             None => {
-                stack = Request::sending();
-                stack.fill(encoded, walked, departed);
-                &stack
+                let room = if Token::<K, W>::HOLDS_TICKETS {
+                    &mut token.room
+                } else {
+                    room = Room::new();
+                    &mut room
+                };
+                placed = room.put(Request::sending());
+                placed.fill(encoded, walked, departed);
+                &*placed
             }
         };
-        let (sent, about) = (Sent::default(), token.about());
+        let sending = Sending::new(request, me, about, false);
         // From here on the frame cannot be left before every target is done with it, even if a hook panics.
         let complete = WaitOnDrop(|| {
-            request.sent(sent.queued.get());
-            self.wait_reporting(
-                me,
-                about,
-                &|| self.has_not_answered(request, targets).unwrap_or(me),
-                &mut || request.is_complete(),
-            );
+            request.sent(sending.queued.get());
+            self.await_answers(&sending, targets);
             if let Some(own) = own {
                 own.close();
             }
         });
-        let sending = self.cpus[me].own.sending.set();
-        let full = self.queue_at(targets, request, me, sending.nested, &sent);
+        let flag = self.cpus[me].own.sending.set();
+        sending.nested.set(flag.nested);
+        let full = self.queue_at(targets, &sending);
         if !full.is_empty() {
-            self.queue_at_full(full, request, me, sending.nested, &sent, about);
+            self.queue_at_full(full, &sending);
         }
-        drop(sending);
+        drop(flag);
         self.kernel.event(Event::Interrupted {
-            sent: sent.interrupts.get(),
-            targets: sent.queued.get(),
+            sent: sending.interrupts.get(),
+            targets: sending.queued.get(),
         });
         if self.policy().order != Order::Serial {
             local(self);
@@ -83,18 +108,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Queues `request` at every target whose queue is not full, and interrupts those whose queue was empty. Returns
+    /// Queues the request at every target whose queue is not full, and interrupts those whose queue was empty. Returns
     /// the others.
     // Not inlined: the wait for the answers needs no room for this.
     #[inline(never)]
-    fn queue_at(
-        &self,
-        targets: &CpuMask<W>,
-        request: &Request<K::Facade>,
-        me: CpuId,
-        nested: bool,
-        sent: &Sent,
-    ) -> CpuMask<W> {
+    fn queue_at(&self, targets: &CpuMask<W>, sending: &Sending<'_, K::Facade>) -> CpuMask<W> {
+        let (request, me, nested) = (sending.request, sending.me, sending.nested.get());
         let (mut fresh, mut full) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for cpu in targets.iter() {
             let target = &self.cpus[cpu];
@@ -102,9 +121,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 Some((slot, first)) => {
                     if first || nested {
                         fresh.insert(cpu);
-                        sent.interrupts.set(sent.interrupts.get() + 1);
+                        sending.interrupts.set(sending.interrupts.get() + 1);
                     }
-                    sent.queued.set(sent.queued.get() + 1);
+                    sending.queued.set(sending.queued.get() + 1);
                     self.take_back_if_off(target, slot, request);
                 }
                 // Offline since it was chosen, with all its slots taken until it comes online: not to be waited for
@@ -127,21 +146,30 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// could each wait for a queue that is served only after the other's interrupt (C5).
     #[cold]
     #[inline(never)]
-    pub(crate) fn queue_at_full(
-        &self,
-        mut full: CpuMask<W>,
-        request: &Request<K::Facade>,
-        me: CpuId,
-        nested: bool,
-        sent: &Sent,
-        about: (u64, u64),
-    ) {
-        let first = full.iter().next().unwrap_or(me);
-        let mut queued = || {
-            full = self.queue_at(&full, request, me, nested, sent);
+    pub(crate) fn queue_at_full(&self, mut full: CpuMask<W>, sending: &Sending<'_, K::Facade>) {
+        let first = full.iter().next().unwrap_or(sending.me);
+        let queued = || {
+            full = self.queue_at(&full, sending);
             full.is_empty()
         };
-        self.wait_inlined(me, about, || first, &mut queued);
+        self.wait_naming(|| (sending.me, first, sending.about), queued);
+    }
+
+    /// Waits until every target has answered.
+    // Not `wait_reporting`, which has more in its frame than this.
+    #[inline(never)]
+    fn await_answers(&self, sending: &Sending<'_, K::Facade>, targets: &CpuMask<W>) {
+        let names = || (sending.me, self.unanswered(sending, targets), sending.about);
+        self.wait_naming(names, || sending.request.is_complete());
+    }
+
+    /// A CPU that has not taken the request. If all have, one that is still serving it.
+    #[cold]
+    #[inline(never)]
+    fn unanswered(&self, sending: &Sending<'_, K::Facade>, targets: &CpuMask<W>) -> CpuId {
+        let waits = |cpu: &CpuId| self.cpus[*cpu].queue.holds(sending.request);
+        let target = targets.iter().find(waits).or_else(|| targets.iter().next());
+        target.unwrap_or(sending.me)
     }
 
     /// C5: a CPU that went offline after `put` either finds the request in its own drain (and acknowledges), or is seen
@@ -151,13 +179,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if target.state().is_off() && target.queue.cancel(slot, request) {
             request.acknowledge();
         }
-    }
-
-    /// A CPU that has not taken `request`. If all have, one that is still serving it.
-    #[cold]
-    fn has_not_answered(&self, request: &Request<K::Facade>, targets: &CpuMask<W>) -> Option<CpuId> {
-        let waits = |cpu: &CpuId| self.cpus[*cpu].queue.holds(request);
-        targets.iter().find(waits).or_else(|| targets.iter().next())
     }
 
     /// The descriptor of this CPU, if the design uses it and it is free. A thread that was preempted while waiting may

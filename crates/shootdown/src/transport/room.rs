@@ -1,0 +1,87 @@
+//! Room for a request in the frame of its requester or in a token, aligned by hand. Where the compiler aligns a
+//! request, it aligns the whole frame, and rounds its size up twice (`cargo xtask stack`).
+
+use crate::cache_padded::CachePadded;
+use crate::facade::Facade;
+use crate::transport::request::Request;
+use core::mem::MaybeUninit;
+use core::ops::{Deref, DerefMut};
+
+/// A cache line, to which a request is aligned.
+const LINE: usize = align_of::<CachePadded<u8>>();
+
+/// Bytes of a room that may lie before its request.
+const BEFORE: usize = LINE - align_of::<u64>();
+
+/// Tickets for which a room suffices instead.
+pub(crate) const TICKETS: usize = 16;
+
+/// Room for a request, wherever it lies, or for tickets of posts. A flush needs either.
+#[repr(C)]
+pub(crate) struct Room<F: Facade> {
+    before: [MaybeUninit<u8>; BEFORE],
+    words: [MaybeUninit<F::U64>; TICKETS],
+}
+
+impl<F: Facade> Room<F> {
+    #[inline]
+    pub(crate) const fn new() -> Self {
+        const {
+            assert!(align_of::<Request<F>>() == LINE && align_of::<Self>() >= align_of::<u64>());
+            assert!(size_of::<Self>() >= BEFORE + size_of::<Request<F>>());
+            assert!(size_of::<F::U64>() >= size_of::<u64>());
+        }
+        Room {
+            before: [MaybeUninit::uninit(); BEFORE],
+            words: [const { MaybeUninit::uninit() }; TICKETS],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn tickets(&self) -> &[MaybeUninit<u64>; TICKETS] {
+        // SAFETY: words are as large and as aligned as numbers, by the assertions of `new`.
+        unsafe { &*self.words.as_ptr().cast() }
+    }
+
+    #[inline]
+    pub(crate) fn tickets_mut(&mut self) -> &mut [MaybeUninit<u64>; TICKETS] {
+        // SAFETY: as above.
+        unsafe { &mut *self.words.as_mut_ptr().cast() }
+    }
+
+    /// Puts `request` into it, at the first address that is aligned.
+    #[inline]
+    pub(crate) fn put(&mut self, request: Request<F>) -> Placed<'_, F> {
+        let first = core::ptr::from_mut(self).cast::<u8>();
+        let aligned = first.map_addr(|address| (address + BEFORE) & !(LINE - 1));
+        // SAFETY: aligned, and the request ends within the room: `new` has compared the sizes. The room is borrowed.
+        Placed(unsafe { (*aligned.cast::<MaybeUninit<Request<F>>>()).write(request) })
+    }
+}
+
+/// A request in its room. Dropped with this: words of a simulation are.
+pub(crate) struct Placed<'r, F: Facade>(&'r mut Request<F>);
+
+impl<F: Facade> Deref for Placed<'_, F> {
+    type Target = Request<F>;
+
+    #[inline]
+    fn deref(&self) -> &Request<F> {
+        self.0
+    }
+}
+
+impl<F: Facade> DerefMut for Placed<'_, F> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Request<F> {
+        self.0
+    }
+}
+
+impl<F: Facade> Drop for Placed<'_, F> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `put` has written it, and nothing uses it after this.
+        unsafe { core::ptr::drop_in_place(self.0) }
+    }
+}
