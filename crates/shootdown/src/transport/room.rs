@@ -4,7 +4,7 @@
 use crate::cache_padded::CachePadded;
 use crate::facade::Facade;
 use crate::transport::request::Request;
-use core::mem::MaybeUninit;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ops::{Deref, DerefMut};
 
 /// A cache line, to which a request is aligned.
@@ -20,33 +20,41 @@ pub(crate) const TICKETS: usize = 16;
 #[repr(C)]
 pub(crate) struct Room<F: Facade> {
     before: [MaybeUninit<u8>; BEFORE],
-    words: [MaybeUninit<F::U64>; TICKETS],
+    rest: Rest<F>,
+}
+
+/// The larger of tickets and a request's words, and their alignment.
+#[repr(C)]
+union Rest<F: Facade> {
+    tickets: [MaybeUninit<u64>; TICKETS],
+    _words: [ManuallyDrop<MaybeUninit<F::U64>>; TICKETS],
 }
 
 impl<F: Facade> Room<F> {
     #[inline]
     pub(crate) const fn new() -> Self {
         const {
-            assert!(align_of::<Request<F>>() == LINE && align_of::<Self>() >= align_of::<u64>());
+            assert!(align_of::<Request<F>>() == LINE && align_of::<Self>() >= LINE - BEFORE);
             assert!(size_of::<Self>() >= BEFORE + size_of::<Request<F>>());
-            assert!(size_of::<F::U64>() >= size_of::<u64>());
         }
         Room {
             before: [MaybeUninit::uninit(); BEFORE],
-            words: [const { MaybeUninit::uninit() }; TICKETS],
+            rest: Rest {
+                tickets: [MaybeUninit::uninit(); TICKETS],
+            },
         }
     }
 
     #[inline]
     pub(crate) fn tickets(&self) -> &[MaybeUninit<u64>; TICKETS] {
-        // SAFETY: words are as large and as aligned as numbers, by the assertions of `new`.
-        unsafe { &*self.words.as_ptr().cast() }
+        // SAFETY: any bytes are tickets that may not be written yet.
+        unsafe { &self.rest.tickets }
     }
 
     #[inline]
     pub(crate) fn tickets_mut(&mut self) -> &mut [MaybeUninit<u64>; TICKETS] {
         // SAFETY: as above.
-        unsafe { &mut *self.words.as_mut_ptr().cast() }
+        unsafe { &mut self.rest.tickets }
     }
 
     /// Puts `request` into it, at the first address that is aligned.
