@@ -10,7 +10,7 @@ use crate::linux_baseline::boot::console;
 use crate::workspace;
 
 /// Numbers of CPUs.
-const CPUS: [u32; 2] = [2, 4];
+const CPUS: [u32; 3] = [1, 2, 4];
 
 /// Operations, as a divisor of those of the tests without checks: these take several times as long.
 const SHARE: u64 = 5;
