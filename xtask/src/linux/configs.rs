@@ -69,6 +69,11 @@ impl Config {
         says("CONFIG_PREEMPT=y") || says("CONFIG_PREEMPT_DYNAMIC=y")
     }
 
+    /// Whether the kernel checks itself at every lock, which takes several times as long.
+    pub fn has_checks(&self) -> bool {
+        self.settings.lines().any(|line| line == "CONFIG_PROVE_LOCKING=y")
+    }
+
     /// The name of a folder of this configuration's own: `engine`, `engine-debug`.
     pub fn folder(&self, of: &str) -> String {
         match &self.name {
@@ -119,6 +124,12 @@ mod tests {
         let is_preemptible = |name| Config::read(name).unwrap().is_preemptible();
         assert!(!is_preemptible(None) && !is_preemptible(Some("pti")));
         assert!(is_preemptible(Some("debug")) && is_preemptible(Some("debian")));
+    }
+
+    #[test]
+    fn kernels_with_checks_are_known_by_their_settings() {
+        let has_checks = |name| Config::read(Some(name)).unwrap().has_checks();
+        assert_eq!(NAMES.map(has_checks), [false, true, true, false]);
     }
 
     #[test]

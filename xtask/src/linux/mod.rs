@@ -96,7 +96,7 @@ enum What {
     Test {
         #[command(flatten)]
         designs: Designs,
-        /// With 2 and 4 CPUs in a configuration that checks more, or isolates page tables; the kernel must report
+        /// With 1, 2 and 4 CPUs in a configuration that checks more, or isolates page tables; the kernel must report
         /// nothing about itself that Linux does not
         #[arg(long, value_parser = configs::NAMES)]
         config: Option<String>,
@@ -152,6 +152,9 @@ struct Selftests {
     /// Only tests whose line contains this, such as "mm/ksm_tests -N"
     #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
+    /// So often each
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    times: u32,
 }
 
 #[derive(Debug, clap::Args)]
@@ -201,7 +204,7 @@ pub fn main(words: &[&str]) -> ExitCode {
             }
         }
         What::Compare(designs) => compare::run(&designs.within(None), end),
-        What::Selftests(tests) => selftests::run(&tests.designs.within(None), &tests.only, end),
+        What::Selftests(tests) => selftests::run(&tests.designs.within(None), &tests.only, tests.times as usize, end),
         What::Stress(stress) => stress::run(&stress.designs, stress.minutes, stress.stock, end),
     };
     match outcome {

@@ -27,17 +27,21 @@ const LIBRARIES: [(&str, &str); 3] = [
 /// Time limit of a boot.
 const LIMIT: Duration = Duration::from_secs(75 * 60);
 
-/// Runs the tests whose line contains `only` on stock Linux and with each of these designs.
+/// Runs the tests whose line contains `only`, so many times each, on stock Linux and with each of these designs.
 ///
 /// # Errors
 /// When there is no such test, when a test fails with the engine that passes without, or when something cannot be built
 /// or booted.
-pub fn run(designs: &[String], only: &str, end: Instant) -> Result<(), String> {
+pub fn run(designs: &[String], only: &str, times: usize, end: Instant) -> Result<(), String> {
     let chosen = |line: &&Line| match line {
         Line::Setting(_) => true,
         Line::Test(test, _) => test.contains(only),
     };
-    let lines: Vec<&Line> = PLAN.iter().filter(chosen).collect();
+    let repeated = |line: &'static Line| match line {
+        Line::Setting(_) => std::iter::repeat_n(line, 1),
+        Line::Test(..) => std::iter::repeat_n(line, times),
+    };
+    let lines: Vec<&Line> = PLAN.iter().filter(chosen).flat_map(repeated).collect();
     let count = lines.iter().filter(|line| matches!(line, Line::Test(..))).count();
     if count == 0 {
         return Err(format!(
