@@ -25,12 +25,18 @@ pub struct KernelChange {
 /// The LRU lock is one for each node and memory group since 5.11 (6168d0da2b47). All simulated processes are in one
 /// group, so it is the lock of the node. The cost of memory accounting is part of `kernel.page_alloc` and
 /// `kernel.page_free`.
-pub const KERNEL_CHANGES: [KernelChange; 3] = [
+pub const KERNEL_CHANGES: [KernelChange; 4] = [
     KernelChange {
         since: (4, 8),
         path: "linux.node_lru",
         values: (0.0, 1.0),
         commit: "a52633d8e9c3, mm, vmscan: move lru_lock to the node",
+    },
+    KernelChange {
+        since: (5, 2),
+        path: "linux.nested_flushes",
+        values: (0.0, 1.0),
+        commit: "7a30df49f63a, mm: mmu_gather: remove __tlb_reset_range() for force flush",
     },
     KernelChange {
         since: (6, 4),

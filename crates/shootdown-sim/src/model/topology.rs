@@ -128,6 +128,18 @@ impl Topology {
         }
     }
 
+    /// The group of each CPU if one write of the interrupt register reaches `cluster` CPUs with consecutive hardware
+    /// ids: neighbouring cores of one cluster. Empty if it reaches one.
+    pub fn ipi_groups(&self, cluster: usize) -> Vec<u16> {
+        let cores = (cluster / self.threads_per_core).clamp(1, self.cores_per_cluster);
+        let in_cluster = self.cores_per_cluster.div_ceil(cores);
+        let group = |cpu: usize| self.cluster_of(cpu) * in_cluster + self.core_of(cpu) % self.cores_per_cluster / cores;
+        match cluster {
+            0 | 1 => Vec::new(),
+            _ => (0..self.cpus()).map(|cpu| group(cpu) as u16).collect(),
+        }
+    }
+
     /// CPUs in the order in which pinned threads are placed: the first hardware thread of every core, cluster by
     /// cluster, then the second ones.
     pub fn placement(&self) -> impl Iterator<Item = usize> + use<> {

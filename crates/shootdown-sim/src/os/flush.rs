@@ -99,6 +99,17 @@ impl<const W: usize> System<W> {
         done
     }
 
+    /// The flush at the end of an unmap of `range`, which `cleared` entries or found them clear. If another unmap of the
+    /// process is in progress, Linux flushes the whole space, page-table pages included, so that idle CPUs are
+    /// interrupted too (`tlb_finish_mmu`, `mm_tlb_flush_nested`).
+    pub(super) fn flush_gathered(&self, process: &Process<W>, range: Range, cleared: bool) {
+        match self.another_unmaps(process) {
+            true if self.settings.nested_flushes => self.flush_space(process),
+            nested if nested || cleared => self.flush(process, range),
+            _ => {}
+        }
+    }
+
     /// After entries were found clear: whether an unmap that may have cleared them is still in progress (bug 34). Linux
     /// checks its `tlb_flush_pending` for the same reason.
     pub(super) fn another_unmaps(&self, process: &Process<W>) -> bool {
