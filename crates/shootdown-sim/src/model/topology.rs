@@ -201,6 +201,24 @@ mod tests {
         assert_eq!(MILAN.distance(0, 6), Distance::Socket);
     }
 
+    /// 16 hardware ids are 8 cores with their siblings, and no group has cores of two clusters.
+    #[test]
+    fn one_write_interrupts_neighbouring_cores() {
+        let skylake = Topology {
+            sockets: 2,
+            clusters_per_socket: 1,
+            cores_per_cluster: 26,
+            ..MILAN
+        };
+        let groups = skylake.ipi_groups(16);
+        let of = |core: usize| (groups[core], groups[core + 52]);
+        assert_eq!((of(0), of(7), of(8)), ((0, 0), (0, 0), (1, 1)));
+        assert_eq!((of(25), of(26), of(51)), ((3, 3), (4, 4), (7, 7)));
+        let milan = MILAN.ipi_groups(16);
+        assert_eq!((milan[5], milan[6], milan[71]), (0, 1, 5));
+        assert!(MILAN.ipi_groups(1).is_empty());
+    }
+
     #[test]
     fn hardware_threads_beyond_the_cpu_limit_are_unused() {
         for numbering in [Numbering::CoresFirst, Numbering::SiblingsAdjacent] {

@@ -236,6 +236,20 @@ fn rows_far_off_are_listed_with_cause_and_measurement() {
     assert!(!with.contains("315k published"), "{with}");
 }
 
+/// A small share has a large relative error: the error in points of the time stands beside it.
+#[test]
+fn errors_of_shares_are_also_in_points() {
+    let mut lines = off_by(1.3);
+    assert!(!text(&lines, &[], &[], &[], 1).contains("points"));
+    let line = lines.iter_mut().find(|line| !line.published.fitted).unwrap();
+    line.published.metric = Metric::IdleShare;
+    (line.published.value, line.simulated) = (0.02, Some(0.0));
+    let text = text(&lines, &[], &[], &[], 1);
+    assert!(text.contains("(-100.0%, -2.0 points)"), "{text}");
+    let summary = "  shares of time, in points of the time: 1 row, worst 2.0, median 2.0\n";
+    assert!(text.contains(summary), "{text}");
+}
+
 #[test]
 fn json_has_the_cause_of_rows_far_off_only() {
     let rows = |factor: f64| {
