@@ -159,7 +159,7 @@ table! {
         prefetches: usize = Rule::Whole(0, 256),
         /// Sender's time for the first target of an interrupt.
         ipi_send: f64 = Rule::Time,
-        /// Sender's time for each further target.
+        /// Each further write of the interrupt register for the same request; one reaches `linux.ipi_cluster` CPUs.
         ipi_send_more: f64 = Rule::TimeOrZero,
         /// Delivery time of an interrupt to a CPU of the same cluster: from the send to the first cycle of handler
         /// entry.
