@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Number of samples of each machine.
-const SAMPLES: usize = 32;
+const SAMPLES: usize = 16;
 
 /// Virtual milliseconds of each run.
 const WINDOW_MS: f64 = 3.0;
