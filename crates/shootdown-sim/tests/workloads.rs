@@ -125,7 +125,7 @@ fn switches_among_many_processes_contend_for_no_cpu_set() {
 /// ranges does not.
 #[test]
 fn nested_unmaps_interrupt_idle_cpus() {
-    let run = |design, nested| {
+    let run = |design: &str, nested| {
         let machine = Model::find("skylake-104").unwrap();
         let spec = RunSpec {
             workload: "tlb_flush2".into(),
