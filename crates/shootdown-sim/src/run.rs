@@ -98,7 +98,7 @@ fn run_sized<const W: usize>(
         design.policy.walkers = Walkers::None;
     }
     let mut machine = Machine::new(config::<W>(spec, workload, extra_tasks));
-    let settings = os_settings(model, spec.lru_drain, entry.ideal);
+    let settings = os_settings(model, &design, spec.lru_drain, entry.ideal);
     let system: Rc<System<W>> = system_on(&machine, model, design, settings, spec.seed);
     if design.policy.free == Free::Deferred {
         system.start_ticks(

@@ -188,6 +188,9 @@ pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, 
         smt_slowdown: model.smt.slowdown,
         smt_spin_slowdown: model.smt.spin_slowdown,
     };
+    if model.vm.is_none() {
+        config.ipi_groups = model.topology.ipi_groups(model.linux.ipi_cluster);
+    }
     config.seed = seed;
     config.extra_tasks = extra_tasks;
     // Per-CPU words, spaces, page-table lines; lazily committed.
@@ -278,12 +281,14 @@ fn hook_costs(model: &Model, design: &Design) -> HookCosts {
     }
 }
 
-pub(crate) fn os_settings(model: &Model, lru_drain: bool, ideal: bool) -> OsSettings {
+pub(crate) fn os_settings(model: &Model, design: &Design, lru_drain: bool, ideal: bool) -> OsSettings {
     OsSettings {
         lru_drain,
         ideal,
         region_faults: model.linux.region_faults,
         region_drops: model.linux.region_drops,
+        // The log has the range of every unmap in progress.
+        nested_flushes: model.linux.nested_flushes && !ideal && design.policy.requests != Requests::Log,
         lru_locks: if model.linux.node_lru {
             model.topology.sockets
         } else {

@@ -121,6 +121,55 @@ fn switches_among_many_processes_contend_for_no_cpu_set() {
     assert!(one_set > 1.3 && (0.97..1.15).contains(&many), "{one_set} {many}");
 }
 
+/// An unmap that meets another one flushes everything, so idle CPUs are interrupted too; a design whose log has the
+/// ranges does not.
+#[test]
+fn nested_unmaps_interrupt_idle_cpus() {
+    let run = |design: &str, nested| {
+        let machine = Model::find("skylake-104").unwrap();
+        let spec = RunSpec {
+            workload: "tlb_flush2".into(),
+            machine: Arc::new(machine.with("linux.nested_flushes", nested).unwrap()),
+            design: design.into(),
+            threads: 104,
+            seed: 7,
+            virtual_ms: Some(3.0),
+            lru_drain: false,
+            parameters: Parameters::default(),
+        };
+        let result = run(&spec, &mut |_| true).unwrap();
+        assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
+        result
+    };
+    let (alone, nested) = (run("ipi", 0.0).interrupts_per_op, run("ipi", 1.0).interrupts_per_op);
+    assert!(nested > 1.03 * alone, "{nested} {alone}");
+    assert_eq!(run("adaptive", 0.0).ops, run("adaptive", 1.0).ops);
+    assert_eq!(run("ideal", 0.0).ops, run("ideal", 1.0).ops);
+}
+
+/// One write of the interrupt register reaches many targets: a request to them is sent sooner.
+#[test]
+fn targets_of_one_cluster_take_one_write() {
+    let flush = |cluster: f64, threads| {
+        let machine = Model::find("skylake-104").unwrap();
+        let spec = RunSpec {
+            workload: "madvise_spin".into(),
+            machine: Arc::new(machine.with("linux.ipi_cluster", cluster).unwrap()),
+            design: "ipi-per-cpu".into(),
+            threads,
+            seed: 7,
+            virtual_ms: Some(3.0),
+            lru_drain: false,
+            parameters: Parameters::default(),
+        };
+        1e9 / run(&spec, &mut |_| true).unwrap().ops_per_s
+    };
+    // One write for 7 targets in place of 7, at 85 ns each.
+    let saved = flush(1.0, 8) - flush(16.0, 8);
+    assert!((300.0..900.0).contains(&saved), "{saved}");
+    assert_eq!(flush(1.0, 2), flush(16.0, 2));
+}
+
 /// Where each target answers in a line of its own, many targets answer sooner.
 #[test]
 fn answers_in_own_lines_are_faster() {

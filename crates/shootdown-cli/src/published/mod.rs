@@ -46,6 +46,11 @@ impl Metric {
         matches!(self, Metric::OpsPerS | Metric::NsPerOp | Metric::Seconds)
     }
 
+    /// Whether it is a share of time, of which a relative error says little if the share is small.
+    pub fn is_share(self) -> bool {
+        matches!(self, Metric::IdleShare | Metric::FlushShare)
+    }
+
     /// All, in the order of their declaration.
     pub const ALL: [Metric; 10] = [
         Metric::OpsPerS,

@@ -94,7 +94,7 @@ pub struct CoreCosts {
     pub fence: f64,
     /// Sending an interrupt to the first target of a request (sender's time).
     pub ipi_first: f64,
-    /// Sending to each further target (sender's time).
+    /// Each further write of the interrupt register for the same request (sender's time).
     pub ipi_next: f64,
     /// Time from the send to the arrival, by [`Distance`].
     pub ipi_latency: [f64; 4],
@@ -153,6 +153,8 @@ pub struct Config {
     pub topology: Topology,
     /// What operations cost.
     pub costs: CoreCosts,
+    /// Group of each CPU: one write of the interrupt register reaches CPUs of one group. Empty: each takes its own.
+    pub ipi_groups: Vec<u16>,
     /// The same seed gives the same run.
     pub seed: u64,
     /// When plain stores become visible.
@@ -188,6 +190,7 @@ impl Config {
         Config {
             topology,
             costs: CoreCosts::default(),
+            ipi_groups: Vec::new(),
             seed: 1,
             store_buffer: StoreBuffer::Timing,
             store_buffer_entries: 56,

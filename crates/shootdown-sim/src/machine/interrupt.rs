@@ -6,7 +6,7 @@
 use super::activity::{What, note};
 use super::config::NEVER;
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State};
-use super::record::Core;
+use super::record::{Core, GroupWrite};
 
 impl Core {
     /// Raises an interrupt at each of `targets`; the calling CPU pays for sending.
@@ -33,11 +33,27 @@ impl Core {
         let sent = cpu.clock.get();
         let mut cost = self.costs.ipi_first;
         for target in targets {
-            cpu.pass(cost);
-            cost = self.costs.ipi_next;
+            let written = self.written_for(target, (cpu.name, sent), || {
+                cpu.pass(std::mem::replace(&mut cost, self.costs.ipi_next));
+                cpu.clock.get()
+            });
             let latency = self.costs.ipi_latency[self.distance(cpu.name, target as u16 + 1)];
-            arrives(target, sent, cpu.clock.get() + latency);
+            arrives(target, sent, written + latency);
         }
+    }
+
+    /// When the interrupt register was written for `target` of `request`: by `write`, unless a write for the same
+    /// request has reached its group.
+    #[inline]
+    fn written_for(&self, target: usize, request: (u16, u64), write: impl FnOnce() -> u64) -> u64 {
+        let Some(&group) = self.ipi_groups.get(target) else {
+            return write();
+        };
+        let last = &self.group_writes[usize::from(group)];
+        if last.get().request != request {
+            last.set(GroupWrite { request, at: write() });
+        }
+        last.get().at
     }
 
     /// Raises an interrupt that arrives at `target` at `at`, ticks. Its sender began to send at `sent`, or [`NEVER`]

@@ -16,6 +16,15 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 pub(crate) type Hook = Box<dyn Fn(u64, u64)>;
+/// A write of the interrupt register that reaches a group of CPUs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct GroupWrite {
+    /// Name of the sender, and the start of its sending, ticks: they identify the request.
+    pub request: (u16, u64),
+    /// When it was written, ticks.
+    pub at: u64,
+}
+
 pub(crate) type Timer = Box<dyn FnOnce()>;
 
 /// All state of a machine that is reached from its CPUs.
@@ -38,6 +47,10 @@ pub(crate) struct Core {
     _tags: Mapping,
     /// Socket, cluster and core of each CPU, 16 bits each from the high end, by name.
     pub places: Box<[u64]>,
+    /// Group of each CPU, for interrupts; empty: each is one.
+    pub ipi_groups: Box<[u16]>,
+    /// The last write for each group.
+    pub group_writes: Box<[Cell<GroupWrite>]>,
     pub tree: Tree,
     pub drains: Drains,
     pub timers: RefCell<BTreeMap<(u64, u64), Timer>>,
@@ -119,6 +132,7 @@ impl Core {
             let of = |numbers: &[u16]| u64::from(numbers[cpu]);
             of(&topology.socket_of) << 32 | of(&topology.cluster_of) << 16 | of(&topology.core_of)
         };
+        let groups = config.ipi_groups.iter().max().map_or(0, |&last| usize::from(last) + 1);
         let core = Core {
             current: Cell::new(&cpus[topology.cpus]),
             shared_limit: Cell::new(0),
@@ -135,6 +149,8 @@ impl Core {
                 .chain((0..topology.cpus).map(place))
                 .chain(std::iter::once(0))
                 .collect(),
+            ipi_groups: config.ipi_groups.clone().into(),
+            group_writes: vec![Cell::default(); groups].into(),
             drains: Drains::default(),
             timers: RefCell::default(),
             timer_at: Cell::new(NEVER),

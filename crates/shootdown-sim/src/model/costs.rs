@@ -159,7 +159,7 @@ table! {
         prefetches: usize = Rule::Whole(0, 256),
         /// Sender's time for the first target of an interrupt.
         ipi_send: f64 = Rule::Time,
-        /// Sender's time for each further target.
+        /// Each further write of the interrupt register for the same request; one reaches `linux.ipi_cluster` CPUs.
         ipi_send_more: f64 = Rule::TimeOrZero,
         /// Delivery time of an interrupt to a CPU of the same cluster: from the send to the first cycle of handler
         /// entry.
@@ -422,6 +422,8 @@ table! {
         region_faults: bool = Rule::Flag,
         /// Whether `madvise(MADV_DONTNEED)` does too.
         region_drops: bool = Rule::Flag,
+        /// Whether an unmap that ends while another one of its process is in progress flushes the whole address space.
+        nested_flushes: bool = Rule::Flag,
         /// Whether each memory node (socket) has an LRU lock, instead of one for the machine.
         node_lru: bool = Rule::Flag,
         /// Cost, in a fault on a file, of each nearby page in the page cache, mapped or not.
@@ -431,6 +433,8 @@ table! {
         trim_lines: usize = Rule::Whole(0, 8),
         /// Delay of an interrupt handler on an idle CPU.
         idle_exit: f64 = Rule::TimeOrZero,
+        /// CPUs that one write of the interrupt register reaches; 1: each target takes a write. Not in a virtual machine.
+        ipi_cluster: usize = Rule::Whole(1, 64),
         /// Whether each target of a cross-CPU call answers in a line of its own, by a store. Otherwise it answers in
         /// the counter of the engine's request, which all targets modify.
         answer_lines: bool = Rule::Flag,

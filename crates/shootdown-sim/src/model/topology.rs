@@ -128,6 +128,18 @@ impl Topology {
         }
     }
 
+    /// The group of each CPU if one write of the interrupt register reaches `cluster` CPUs with consecutive hardware
+    /// ids: neighbouring cores of one cluster. Empty if it reaches one.
+    pub fn ipi_groups(&self, cluster: usize) -> Vec<u16> {
+        let cores = (cluster / self.threads_per_core).clamp(1, self.cores_per_cluster);
+        let in_cluster = self.cores_per_cluster.div_ceil(cores);
+        let group = |cpu: usize| self.cluster_of(cpu) * in_cluster + self.core_of(cpu) % self.cores_per_cluster / cores;
+        match cluster {
+            0 | 1 => Vec::new(),
+            _ => (0..self.cpus()).map(|cpu| group(cpu) as u16).collect(),
+        }
+    }
+
     /// CPUs in the order in which pinned threads are placed: the first hardware thread of every core, cluster by
     /// cluster, then the second ones.
     pub fn placement(&self) -> impl Iterator<Item = usize> + use<> {
@@ -187,6 +199,24 @@ mod tests {
         assert_eq!(MILAN.distance(0, 36), Distance::Core);
         assert_eq!(MILAN.distance(0, 41), Distance::Cluster);
         assert_eq!(MILAN.distance(0, 6), Distance::Socket);
+    }
+
+    /// 16 hardware ids are 8 cores with their siblings, and no group has cores of two clusters.
+    #[test]
+    fn one_write_interrupts_neighbouring_cores() {
+        let skylake = Topology {
+            sockets: 2,
+            clusters_per_socket: 1,
+            cores_per_cluster: 26,
+            ..MILAN
+        };
+        let groups = skylake.ipi_groups(16);
+        let of = |core: usize| (groups[core], groups[core + 52]);
+        assert_eq!((of(0), of(7), of(8)), ((0, 0), (0, 0), (1, 1)));
+        assert_eq!((of(25), of(26), of(51)), ((3, 3), (4, 4), (7, 7)));
+        let milan = MILAN.ipi_groups(16);
+        assert_eq!((milan[5], milan[6], milan[71]), (0, 1, 5));
+        assert!(MILAN.ipi_groups(1).is_empty());
     }
 
     #[test]

@@ -99,6 +99,23 @@ impl<const W: usize> System<W> {
         done
     }
 
+    /// The flush at the end of an unmap of `range`, which `cleared` entries or found them clear. If another unmap of the
+    /// process is in progress, Linux flushes the whole space, page-table pages included, so that idle CPUs are
+    /// interrupted too (`tlb_finish_mmu`, `mm_tlb_flush_nested`). That is proof for `range` only: what the other unmap
+    /// has cleared may still be in the store buffer of its CPU.
+    pub(super) fn flush_gathered(&self, process: &Process<W>, range: Range, cleared: bool) {
+        let flushed = match self.another_unmaps(process) {
+            true if self.settings.nested_flushes => Range::WHOLE,
+            nested if nested || cleared => range,
+            _ => return,
+        };
+        let outer = category::enter(Category::FlushRequester);
+        self.announced(process, range, || {
+            let _done = self.engine.flush(&process.space, flushed);
+        });
+        category::leave(outer);
+    }
+
     /// After entries were found clear: whether an unmap that may have cleared them is still in progress (bug 34). Linux
     /// checks its `tlb_flush_pending` for the same reason.
     pub(super) fn another_unmaps(&self, process: &Process<W>) -> bool {

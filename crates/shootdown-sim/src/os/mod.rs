@@ -109,6 +109,8 @@ pub struct OsSettings {
     pub region_faults: bool,
     /// `madvise` does too.
     pub region_drops: bool,
+    /// An unmap that ends while another one of its process is in progress flushes the whole space.
+    pub nested_flushes: bool,
     /// LRU locks: one for each socket, or one for all; 0 is one.
     pub lru_locks: usize,
 }

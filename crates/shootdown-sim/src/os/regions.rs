@@ -37,9 +37,7 @@ impl<const W: usize> System<W> {
             process.unmapping.fetch_add_full(u64::MAX);
             return;
         }
-        if cleared || self.another_unmaps(process) {
-            self.flush(process, range);
-        }
+        self.flush_gathered(process, range, cleared);
         if self.settings.lru_drain && !frames.is_empty() {
             // The drain has put them on the list, so they have to be taken off. In a batch they would only be marked.
             self.lru_section();
@@ -126,8 +124,8 @@ impl<const W: usize> System<W> {
             });
             process.unmapping.fetch_add_full(u64::MAX);
             return;
-        } else if cleared || self.another_unmaps(process) {
-            self.flush(process, range);
+        } else {
+            self.flush_gathered(process, range, cleared);
         }
         frames.into_iter().for_each(|frame| self.free(frame));
         process.unmapping.fetch_add_full(u64::MAX);

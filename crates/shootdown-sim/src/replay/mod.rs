@@ -214,7 +214,7 @@ fn replay_sized<const W: usize>(
     // Committed when used; ended spaces leave theirs to later ones.
     config.arena_bytes += MOST_LIVE * (process_bytes(model, PAGES * crate::os::PAGE) + size_of::<Space<SimWorld, W>>());
     let mut machine = Machine::new(config);
-    let settings = os_settings(model, false, entry.ideal);
+    let settings = os_settings(model, &design, false, entry.ideal);
     let system: Rc<System<W>> = system_on(&machine, model, design, settings, spec.seed);
     system.engine.kernel().keep_decision_log(model.topology.cpus());
     let shared = Rc::new(Shared {

@@ -27,6 +27,12 @@ impl Line {
         (!self.published.fitted && error.abs() > LIMIT).then_some(error)
     }
 
+    /// The error of a share of time in percentage points of that time; `None` for other figures.
+    pub(super) fn points(&self) -> Option<f64> {
+        let share = self.published.metric.is_share();
+        share.then_some((self.simulated? - self.published.value) * 100.0)
+    }
+
     /// What the file says of such a row.
     pub(super) fn why(&self) -> Option<&Explanation> {
         self.miss().and(self.published.explanation.as_ref())
@@ -57,8 +63,11 @@ impl Miss<'_> {
     pub(super) fn sentences(&self) -> String {
         let row = |(line, error): &(&Line, f64)| {
             let row = &line.published;
+            let points = line
+                .points()
+                .map_or(String::new(), |points| format!(", {points:+.1} points"));
             format!(
-                "{} on {} at {}, {} published ({})",
+                "{} on {} at {}, {} published ({}{points})",
                 row.design,
                 row.machine,
                 number::threads(row.threads),
@@ -90,11 +99,26 @@ pub(super) fn summary(lines: &[Line]) -> String {
         (_, 0) => ", each with its cause below its table".to_string(),
         (_, silent) => format!(", no cause is given for {silent} of them"),
     };
-    format!(
+    let of_all = format!(
         "all machines: {} not fitted, absolute error: worst {}, median {}; above {LIMIT_SHOWN}: {}{causes}\n",
         number::counted(errors.len(), "row"),
         number::percent(errors.iter().copied().fold(0.0, f64::max)),
         number::percent(median(errors)),
         missed.len()
+    );
+    of_all + &in_points(&held_out)
+}
+
+/// The errors of the shares of time among `lines`, in percentage points; nothing without any.
+fn in_points(lines: &[&Line]) -> String {
+    let points: Vec<f64> = lines.iter().filter_map(|line| Some(line.points()?.abs())).collect();
+    if points.is_empty() {
+        return String::new();
+    }
+    format!(
+        "  shares of time, in points of the time: {}, worst {:.1}, median {:.1}\n",
+        number::counted(points.len(), "row"),
+        points.iter().copied().fold(0.0, f64::max),
+        median(points)
     )
 }

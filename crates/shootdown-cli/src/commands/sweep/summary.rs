@@ -1,17 +1,23 @@
 //! The results of a sweep in short tables: the rates, if they are few, the best design at each size, and how that
 //! changes from one end of a range to the other.
 //!
-//! Computed from the results alone, so that a merge prints the same as the whole sweep.
+//! Computed from the results alone, so that a merge prints the same as the whole sweep. A median has a 90 % interval
+//! where its runs have one.
 
 use std::collections::BTreeMap;
 
 use super::results::{ERROR, Results, Value};
 use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN, JUDGED_DESIGN};
+use crate::comparison::interval::{self, Interval, Place as Simulated};
 use crate::print::number::{self, UNKNOWN, median};
 use crate::print::table::{Column, Grid, Tables};
+use shootdown_sim::model::Model;
 
 /// Most points whose rates are shown one by one.
 const MOST_SHOWN: usize = 30;
+
+/// The columns of a point's workload and machine, in the results.
+const SIZE: [&str; 4] = ["workload", "machine", "cpus", "threads"];
 
 /// The place of one comparison between designs: everything except design and seed.
 type Place = Vec<String>;
@@ -25,6 +31,8 @@ pub struct Summary {
     pub checked: u64,
     /// Rows of failed runs: the point and the first line of the reason.
     pub failed: Vec<(u64, String)>,
+    /// What is the same at every point.
+    common: String,
     rates: Option<Grid>,
     best: Option<Grid>,
     ends: Option<Grid>,
@@ -36,6 +44,8 @@ struct Cell {
     size: Vec<String>,
     values: Vec<Option<f64>>,
     rates: BTreeMap<usize, Vec<f64>>,
+    /// The 90 % interval of each rate, if it has one.
+    intervals: BTreeMap<usize, Interval>,
 }
 
 /// A varied column.
@@ -76,13 +86,59 @@ impl<'a> Parameter<'a> {
 }
 
 impl Cell {
+    /// A design's throughput.
+    fn rate(&self, design: usize) -> Option<f64> {
+        let rates = self.rates.get(&design)?;
+        Some(median(rates.iter().copied()))
+    }
+
+    /// The best design but this one, with its throughput.
+    fn best_other(&self, design: usize) -> Option<(usize, f64)> {
+        let others = self.rates.keys().filter(|&&other| other != design);
+        let rates = others.filter_map(|&other| Some((other, self.rate(other)?)));
+        rates.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
     /// A design's throughput over the best of the others.
     fn ratio(&self, design: usize) -> Option<f64> {
-        let rate = |design: &usize| self.rates.get(design).map(|rates| median(rates.iter().copied()));
-        let others = self.rates.keys().filter(|&&other| other != design).filter_map(rate);
-        let best = others.fold(f64::NEG_INFINITY, f64::max);
-        Some(rate(&design)? / best).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+        let (_, best) = self.best_other(design)?;
+        Some(self.rate(design)? / best).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
     }
+
+    /// The 90 % interval of that ratio, as factors on it; `None` where a rate has none.
+    fn ratio_interval(&self, designs: &[String], design: usize) -> Option<Interval> {
+        let (other, _) = self.best_other(design)?;
+        if !self.intervals.contains_key(&design) || !self.intervals.contains_key(&other) {
+            return None;
+        }
+        let Ok(model) = Model::find(&self.size[1]) else {
+            return Some(interval::of_kind(interval::Figure::Ratio));
+        };
+        let place = |design: usize| Simulated {
+            machine: &model,
+            workload: &self.size[0],
+            design: &designs[design],
+            threads: self.size[3].parse().unwrap_or(1),
+            lru_drain: false,
+        };
+        Some(interval::of_ratio(place(design), place(other)))
+    }
+}
+
+/// The 90 % interval of the rate of a row, if it has one.
+fn interval_of(rate: f64, low: Option<f64>, high: Option<f64>) -> Option<Interval> {
+    Some(Interval {
+        low: low? / rate,
+        high: high? / rate,
+    })
+}
+
+/// The ends of an interval around `number`, as printed.
+fn ends_of(number: f64, interval: Option<Interval>, shown: fn(f64) -> String) -> String {
+    interval.map_or(UNKNOWN.to_string(), |interval| {
+        let [low, high] = interval.around(number).map(shown);
+        format!("[{low}, {high}]")
+    })
 }
 
 impl Summary {
@@ -125,9 +181,7 @@ impl Summary {
                 designs.push(design);
                 designs.len() - 1
             });
-            let size: Vec<String> = ["workload", "machine", "cpus", "threads"]
-                .map(|name| text(row, name))
-                .to_vec();
+            let size: Vec<String> = SIZE.map(|name| text(row, name)).to_vec();
             let values: Vec<Option<f64>> = parameters
                 .iter()
                 .map(|parameter| column(parameter.name).and_then(|index| parameter.value(&row[index])))
@@ -142,16 +196,22 @@ impl Summary {
                     size,
                     values,
                     rates: BTreeMap::new(),
+                    intervals: BTreeMap::new(),
                 });
                 cells.len() - 1
             });
             cells[at].rates.entry(index).or_default().push(rate);
+            let ends = ["interval_90_low", "interval_90_high"].map(|name| number(row, name));
+            if let Some(interval) = interval_of(rate, ends[0], ends[1]) {
+                cells[at].intervals.insert(index, interval);
+            }
         }
         let several = designs.len() > 1;
         Self {
             stale,
             checked,
             failed,
+            common: common(&cells),
             rates: (1..=MOST_SHOWN)
                 .contains(&cells.len())
                 .then(|| rates(&designs, &parameters, &cells)),
@@ -166,14 +226,20 @@ impl Summary {
         let mut text = String::new();
         let mut tables = Tables::new();
         if let Some(grid) = &self.rates {
-            text.push_str("Operations per second at each point (medians of the seeds)\n");
+            text.push_str(&format!(
+                "Operations per second at each point (medians of the seeds){}\n",
+                self.common
+            ));
             text.push_str(&tables.draw(grid));
         }
         if let Some(grid) = &self.best {
             if self.rates.is_some() {
                 text.push('\n');
             }
-            text.push_str("Each design over the best of the others (medians), and at how many points each is best\n");
+            text.push_str(&format!(
+                "Each design over the best of the others (medians), and at how many points it is best{}\n",
+                self.common
+            ));
             text.push_str(&tables.draw(grid));
         }
         if let Some(grid) = self.ends.as_ref().filter(|grid| !grid.groups.is_empty()) {
@@ -205,45 +271,90 @@ impl Summary {
     }
 }
 
-/// The rates of each design, a row for each point.
+/// Whether all cells have the same value in a column of [`SIZE`].
+fn is_common(cells: &[Cell], index: usize) -> bool {
+    cells.windows(2).all(|pair| pair[0].size[index] == pair[1].size[index])
+}
+
+/// Workload and machine, if they are the same at every point: the tables have no column for them then.
+fn common(cells: &[Cell]) -> String {
+    let Some(first) = cells.first() else {
+        return String::new();
+    };
+    let named = |index: usize| is_common(cells, index).then(|| first.size[index].as_str());
+    match (named(0), named(1)) {
+        (Some(workload), Some(machine)) => format!(", {workload} on {machine}"),
+        (Some(workload), None) => format!(", {workload}"),
+        (None, Some(machine)) => format!(", on {machine}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// The columns of [`SIZE`] in a table: workload and machine only where they differ.
+fn place(cells: &[Cell]) -> (Vec<usize>, Vec<Column>) {
+    let all = [
+        Column::words("workload", "the workload; `shootdown list` describes each"),
+        Column::words("machine", "the machine model"),
+        Column::number("CPUs", "CPUs of the machine"),
+        Column::number("threads", "simulated threads"),
+    ];
+    let shown = all.into_iter().enumerate();
+    shown
+        .filter(|&(index, _)| index >= 2 || !is_common(cells, index))
+        .unzip()
+}
+
+/// The column of a 90 % interval.
+fn interval_column() -> Column {
+    Column::number(
+        "90 % interval",
+        "contains the true number with 90 % probability, from assumed ranges and errors on published rows",
+    )
+}
+
+/// The cells of a place, in the first row of its designs only.
+fn once(cells: &[String], row: usize) -> Vec<String> {
+    match row {
+        0 => cells.to_vec(),
+        _ => vec![String::new(); cells.len()],
+    }
+}
+
+/// The rates of the designs at each point, a row for each design.
 fn rates(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Grid {
     let varied: Vec<usize> = (0..parameters.len())
         .filter(|&index| range(cells, index).is_some())
         .collect();
-    let mut columns = place().to_vec();
+    let (shown, mut columns) = place(cells);
     columns.extend(
         varied
             .iter()
             .map(|&index| Column::number(parameters[index].name.to_string(), "the value of this parameter")),
     );
-    columns.extend(
-        designs
-            .iter()
-            .map(|design| Column::number(design.clone(), "operations per second of this design")),
-    );
-    let rows = cells.iter().map(|cell| {
+    columns.push(Column::words("design", "the design"));
+    columns.push(Column::number("op/s", "operations per second of this design"));
+    columns.push(interval_column());
+    let rows = cells.iter().flat_map(|cell| {
         let value =
             |&index: &usize| cell.values[index].map_or(UNKNOWN.to_string(), |value| parameters[index].shown(value));
-        let rate = |design| {
-            let rates = cell.rates.get(&design);
-            rates.map_or(UNKNOWN.to_string(), |rates| number::rate(median(rates.iter().copied())))
-        };
-        let place = cell.size.iter().cloned().chain(varied.iter().map(value));
-        vec![place.chain((0..designs.len()).map(rate)).collect()]
+        let here = shown.iter().map(|&index| cell.size[index].clone());
+        let here: Vec<String> = here.chain(varied.iter().map(value)).collect();
+        let of_designs = cell.rates.keys().enumerate().map(move |(row, &design)| {
+            let rate = cell.rate(design).unwrap_or(f64::NAN);
+            let interval = cell.intervals.get(&design).copied();
+            let figures = [
+                designs[design].clone(),
+                number::rate(rate),
+                ends_of(rate, interval, number::rate),
+            ];
+            [once(&here, row), figures.to_vec()].concat()
+        });
+        of_designs.collect::<Vec<_>>()
     });
-    Grid::new(columns, rows.collect())
+    Grid::new(columns, vec![rows.collect()])
 }
 
-/// The columns of a cell's workload and machine.
-fn place() -> [Column; 4] {
-    [
-        Column::words("workload", "the workload; `shootdown list` describes each"),
-        Column::words("machine", "the machine model"),
-        Column::number("CPUs", "CPUs of the machine"),
-        Column::number("threads", "simulated threads"),
-    ]
-}
-
+/// Each design over the best of the others at each size, a row for each design.
 fn best(designs: &[String], cells: &[Cell]) -> Grid {
     let mut sizes: Vec<&Vec<String>> = Vec::new();
     for cell in cells {
@@ -251,57 +362,52 @@ fn best(designs: &[String], cells: &[Cell]) -> Grid {
             sizes.push(&cell.size);
         }
     }
-    let [workload, machine, cpus, threads] = place();
-    let mut columns = vec![
-        workload,
-        machine,
-        Column::words("best", "the design that is best at most points"),
-        cpus,
-        threads,
+    let (shown, mut columns) = place(cells);
+    columns.extend([
+        Column::words("design", "the design"),
         Column::number("best at", "points at which it is best, of all points"),
-    ];
-    let over = |design: &String| {
         Column::number(
-            design.clone(),
+            "over best other",
             "rate over that of the best other design, median of the points",
-        )
-    };
-    columns.extend(designs.iter().map(over));
-    let rows = sizes.iter().map(|&size| {
+        ),
+        interval_column(),
+    ]);
+    let rows = sizes.iter().flat_map(|&size| {
         let here: Vec<&Cell> = cells.iter().filter(|cell| &cell.size == size).collect();
-        let wins = |design: usize| {
-            let best = |cell: &&&Cell| cell.ratio(design).is_some_and(|ratio| ratio >= 1.0);
-            here.iter().filter(best).count()
-        };
-        // The first of equals, as listed.
-        let (winner, won) = (0..designs.len())
-            .map(|design| (design, wins(design)))
-            .rev()
-            .max_by_key(|(_, won)| *won)
-            .unwrap_or((0, 0));
-        let mut row = vec![
-            size[0].clone(),
-            size[1].clone(),
-            if won == 0 {
-                UNKNOWN.to_string()
-            } else {
-                designs[winner].clone()
-            },
-            size[2].clone(),
-            size[3].clone(),
-            format!("{won} of {}", here.len()),
-        ];
-        row.extend((0..designs.len()).map(|design| {
-            let ratios: Vec<f64> = here.iter().filter_map(|cell| cell.ratio(design)).collect();
-            if ratios.is_empty() {
-                UNKNOWN.to_string()
-            } else {
-                number::ratio(median(ratios))
-            }
-        }));
-        vec![row]
+        let place: Vec<String> = shown.iter().map(|&index| size[index].clone()).collect();
+        let of_designs = (0..designs.len()).map(|design| {
+            let figures = best_row(designs, design, &here);
+            [once(&place, design), figures.to_vec()].concat()
+        });
+        of_designs.collect::<Vec<_>>()
     });
-    Grid::new(columns, rows.collect())
+    Grid::new(columns, vec![rows.collect()])
+}
+
+/// A design at the points of one size: its name, where it is best, its ratio, and the interval of the ratio.
+fn best_row(designs: &[String], design: usize, here: &[&Cell]) -> [String; 4] {
+    let known = here.iter().filter_map(|cell| Some((cell, cell.ratio(design)?)));
+    let ratios: Vec<f64> = known.clone().map(|(_, ratio)| ratio).collect();
+    let won = ratios.iter().filter(|ratio| **ratio >= 1.0).count();
+    let intervals: Vec<Interval> = known
+        .filter_map(|(cell, _)| cell.ratio_interval(designs, design))
+        .collect();
+    let middle = (!ratios.is_empty()).then(|| median(ratios));
+    let interval = (!intervals.is_empty()).then(|| Interval {
+        low: median(intervals.iter().map(|interval| interval.low)),
+        high: median(intervals.iter().map(|interval| interval.high)),
+    });
+    [
+        designs[design].clone(),
+        format!("{won} of {}", here.len()),
+        middle.map_or(UNKNOWN.to_string(), number::ratio),
+        middle.map_or(UNKNOWN.to_string(), |ratio| ends_of(ratio, interval, bare_ratio)),
+    ]
+}
+
+/// A ratio without its unit, for the ends of an interval.
+fn bare_ratio(ratio: f64) -> String {
+    format!("{ratio:.2}")
 }
 
 /// The least and the greatest value of a parameter, if it was varied.
@@ -341,9 +447,13 @@ fn ahead(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Option
     let [workload, machine, _, threads] = &cell.size[..] else {
         return None;
     };
+    let interval = match cell.ratio_interval(designs, judged) {
+        Some(interval) => format!(" {}", ends_of(*ratio, Some(interval), bare_ratio)),
+        None => String::new(),
+    };
     Some(format!(
         "{verdict} {JUDGED_DESIGN} ahead of every other design at both ends of every range \
-         (1.000 of the best or more): behind at {below_best} of {}; least {ratio:.3} of the best, \
+         (1.000 of the best or more): behind at {below_best} of {}; least {ratio:.3}{interval} of the best, \
          {workload} on {machine} at {} with {} = {}
 ",
         ends.len(),
@@ -424,7 +534,23 @@ fn ends(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Grid {
         };
         groups.push(vec![at(low, true), at(high, false)]);
     }
-    Grid::new(columns, groups)
+    let grid = Grid::new(columns, groups);
+    match widest_ratio_interval(designs, cells) {
+        Some(Interval { low, high }) => grid.note(format!(
+            "90 % interval of each ratio: at most from {low:.2} to {high:.2} times that"
+        )),
+        None => grid,
+    }
+}
+
+/// The least lower end and the greatest upper end of the intervals of all ratios, as factors.
+fn widest_ratio_interval(designs: &[String], cells: &[Cell]) -> Option<Interval> {
+    let of_cell = |cell| (0..designs.len()).filter_map(move |design| Cell::ratio_interval(cell, designs, design));
+    let all = cells.iter().flat_map(of_cell);
+    all.reduce(|one, other| Interval {
+        low: one.low.min(other.low),
+        high: one.high.max(other.high),
+    })
 }
 
 #[cfg(test)]

@@ -40,10 +40,14 @@ fn tables_show_the_winner_at_each_point() {
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     for expected in [
-        "w m 72 2 1 100 110",
-        "w m 72 4 9 100 300",
-        "w m ipi 72 2 1 of 2 1.01x 1.00x",
-        "w m adaptive 72 4 2 of 2 0.42x 2.50x",
+        "Operations per second at each point (medians of the seeds), w on m",
+        "72 2 1 ipi 100 –",
+        "adaptive 110 –",
+        "72 4 9 ipi 100 –",
+        "adaptive 300 –",
+        "72 2 ipi 1 of 2 1.01x –",
+        "adaptive 1 of 2 1.00x –",
+        "adaptive 2 of 2 2.50x –",
         "costs.a 1 0.70x (0.50) 1.55x (1.10)",
         "9 0.72x (0.33) 1.95x (0.90)",
         "stale translations: 0 in 90 checked accesses",
@@ -61,6 +65,7 @@ fn lowest_ratio_is_attributed_to_the_varied_parameters() {
         size: ["w", "m", "72", "2"].map(String::from).to_vec(),
         values: vec![Some(a), Some(b)],
         rates: BTreeMap::from([(0, vec![100.0]), (1, vec![adaptive])]),
+        intervals: BTreeMap::new(),
     };
     // The first parameter is 0 unless it is varied, an end of its range.
     let mut cells = vec![
@@ -104,8 +109,11 @@ fn no_range_ends_are_reported_without_varied_parameters() {
 fn single_design_is_not_compared() {
     let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0)])).text();
     assert!(!text.contains("over the best"), "{text}");
-    let row = text.lines().find(|line| line.contains(" m ")).unwrap();
-    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["w", "m", "72", "2", "100"]);
+    let row = text.lines().find(|line| line.contains(" ipi ")).unwrap();
+    assert_eq!(
+        row.split_whitespace().collect::<Vec<_>>(),
+        ["72", "2", "ipi", "100", "–"]
+    );
     assert!(
         text.ends_with("stale translations: 0 in 10 checked accesses\n"),
         "{text}"
@@ -119,4 +127,42 @@ fn rates_of_many_points_are_omitted_from_the_summary() {
     let text = |most| Summary::new(&results(&rows(most))).text();
     assert!(text(30).contains("at each point"));
     assert!(!text(31).contains("at each point"));
+}
+
+/// A rate has the interval of its row, a ratio that of its two designs; in 80 columns.
+#[test]
+fn rates_and_ratios_have_intervals() {
+    let row = |design: &str, machine: &str, rate: f64| {
+        let text = |name: &str, text: &str| (name.to_string(), Value::Text(text.to_string()));
+        let figure = |name: &str, figure: f64| (name.to_string(), Value::Number(figure));
+        vec![
+            text("workload", "tlb_flush2"),
+            text("machine", machine),
+            text("design", design),
+            ("cpus".to_string(), Value::Count(72)),
+            ("threads".to_string(), Value::Count(16)),
+            figure("costs.a", rate),
+            figure("ops_per_s", rate),
+            figure("interval_90_low", rate * 0.8),
+            figure("interval_90_high", rate * 1.5),
+        ]
+    };
+    let text = |machine: &str| {
+        let rows = [("ipi", 100.0), ("ipi", 200.0), ("adaptive", 100.0), ("adaptive", 200.0)];
+        let rows = rows.map(|(design, rate)| row(design, machine, rate));
+        Summary::new(&Results::gather(rows.to_vec())).text()
+    };
+    for machine in ["milan-72", "a machine of the user"] {
+        let text = text(machine);
+        assert!(text.contains("[80, 150]") && text.contains("[160, 300]"), "{text}");
+        let ratio = text.lines().find(|line| line.contains("2 of 2")).unwrap();
+        assert!(ratio.contains("1.00x ") && ratio.contains(" [0."), "{ratio}");
+        assert!(text.contains("90 % interval of each ratio: at most from 0."), "{text}");
+        assert!(text.contains("least 1.000 [0."), "{text}");
+        assert!(
+            text.lines()
+                .all(|line| line.chars().count() <= 80 || line.contains(" ahead ")),
+            "{text}"
+        );
+    }
 }
