@@ -3,7 +3,7 @@
 //!
 //! Words hold addresses of spaces and requests as numbers, so provenance is exposed (`-Zmiri-permissive-provenance`).
 //! The tests leak their engines (`-Zmiri-ignore-leaks`). Those with random inputs read the file of earlier failures
-//! (`-Zmiri-disable-isolation`) and try few inputs, because Miri is slow.
+//! (`-Zmiri-disable-isolation`) and try few inputs, and those with interleavings try one in 32, because Miri is slow.
 
 use std::process::Command;
 use std::time::Instant;

@@ -41,6 +41,11 @@ pub(crate) fn never() -> bool {
     NEXT.take().is_none()
 }
 
+/// All of these interleavings; under Miri, which is slow, one in 32.
+pub(crate) fn some_under_miri<T>(interleavings: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    interleavings.step_by(if cfg!(miri) { 32 } else { 1 })
+}
+
 /// Which of the two threads runs, for how many more operations, and which has ended.
 struct Turns {
     state: Mutex<Turn>,

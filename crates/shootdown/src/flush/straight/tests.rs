@@ -391,18 +391,26 @@ fn workaround_or_split_tags_take_the_general_path_under_a_tag() {
 #[test]
 fn promoted_space_is_common_unless_a_sample_is_due_or_its_mode_changes() {
     BROADCASTS.set(true);
-    let (engine, space) = running(POSTS, 2);
+    let policy = Policy {
+        sample_one_in: 64,
+        ..POSTS
+    };
+    let (engine, space) = running(policy, 2);
     let tag = Tag(40);
     let at = |mode: Mode, generation| {
         space.mode.0.store(mode.pack(), Ordering::Relaxed);
         kind_under_tag(engine, space, Range::page(0x1000), generation)
     };
-    let due = (0..1 << 20).find(|&generation| engine.sample(generation).is_some());
-    let due = due.expect("one in 2^20 is a sample");
-    assert_eq!(at(Mode::System(tag), due + 1), Some(("broadcast", tag)));
+    let first = |is_sample: bool| {
+        let mut generations = 0..1 << 12;
+        let found = generations.find(|&generation| engine.sample(generation).is_some() == is_sample);
+        found.expect("one in 64 is a sample")
+    };
+    let (due, other) = (first(true), first(false));
+    assert_eq!(at(Mode::System(tag), other), Some(("broadcast", tag)));
     assert_eq!(at(Mode::System(tag), due), None);
-    assert_eq!(at(Mode::Transition(tag), due + 1), None);
-    assert_eq!(at(Mode::Demoting(tag), due + 1), None);
+    assert_eq!(at(Mode::Transition(tag), other), None);
+    assert_eq!(at(Mode::Demoting(tag), other), None);
     space.mode.0.store(Mode::PerCpu.pack(), Ordering::Relaxed);
     BROADCASTS.set(false);
 }
