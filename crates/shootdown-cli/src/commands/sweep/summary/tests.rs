@@ -159,10 +159,8 @@ fn rates_and_ratios_have_intervals() {
         assert!(ratio.contains("1.00x ") && ratio.contains(" [0."), "{ratio}");
         assert!(text.contains("90 % interval of each ratio: at most from 0."), "{text}");
         assert!(text.contains("least 1.000 [0."), "{text}");
-        assert!(
-            text.lines()
-                .all(|line| line.chars().count() <= 80 || line.contains(" ahead ")),
-            "{text}"
-        );
+        // Sentences are broken when they are printed.
+        let mut rows = text.lines().filter(|line| line.starts_with([' ', '─']));
+        assert!(rows.all(|row| row.chars().count() <= 80), "{text}");
     }
 }
