@@ -233,7 +233,17 @@ mod tests {
 
     #[test]
     fn duration_is_of_the_last_run_once_every_step_has_one() {
-        let steps = select(&["tests", "loom", "kernel"]).expect("they exist");
+        let mut kept = Kept::default();
+        let beside = select(&["tests", "loom", "kernel"]).expect("they exist");
+        assert_eq!(last_time(&beside, &kept), None);
+        beside.iter().for_each(|step| kept.insert(step.name, 61.0));
+        assert_eq!(
+            last_time(&beside, &kept),
+            Some(Duration::from_secs(122)),
+            "the longer lane"
+        );
+
+        let steps = select(&["tests", "loom"]).expect("they exist");
         let mut kept = Kept::default();
         assert!(announcement(&steps, &kept, true).contains("\nduration: all steps take at most 30 minutes"));
         for step in &steps {

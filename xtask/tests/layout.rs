@@ -36,6 +36,7 @@ const ENGINE: [&[&str]; 9] = [
         "tags/pool",
         "tags/state",
         "transport/request",
+        "transport/room",
         "walk/slots",
         "walk/state",
         "cpu/local_flag",

@@ -122,6 +122,13 @@ pub(crate) fn system_on<const W: usize>(
     system
 }
 
+/// Whether a flush after an unmap that met another one covers the whole space. A design with a log knows the range of
+/// every unmap in progress. Under paravirtual flush an idle CPU is descheduled, and flushes at its next entry.
+fn nested_flushes(model: &Model, design: &Design, ideal: bool) -> bool {
+    let paravirtual = model.vm.is_some_and(|vm| vm.pv_flush);
+    model.linux.nested_flushes && !ideal && !paravirtual && design.policy.requests != Requests::Log
+}
+
 /// The host under a virtual machine, if the model is one.
 fn host(model: &Model) -> Option<HostConfig> {
     let cycles = |cycles: f64| cycles.round() as u64;
@@ -287,8 +294,7 @@ pub(crate) fn os_settings(model: &Model, design: &Design, lru_drain: bool, ideal
         ideal,
         region_faults: model.linux.region_faults,
         region_drops: model.linux.region_drops,
-        // The log has the range of every unmap in progress.
-        nested_flushes: model.linux.nested_flushes && !ideal && design.policy.requests != Requests::Log,
+        nested_flushes: nested_flushes(model, design, ideal),
         lru_locks: if model.linux.node_lru {
             model.topology.sockets
         } else {

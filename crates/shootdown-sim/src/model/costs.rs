@@ -433,7 +433,8 @@ table! {
         trim_lines: usize = Rule::Whole(0, 8),
         /// Delay of an interrupt handler on an idle CPU.
         idle_exit: f64 = Rule::TimeOrZero,
-        /// CPUs that one write of the interrupt register reaches; 1: each target takes a write. Not in a virtual machine.
+        /// CPUs that one write of the interrupt register reaches; 1: each target takes a write. Not used in a virtual
+        /// machine.
         ipi_cluster: usize = Rule::Whole(1, 64),
         /// Whether each target of a cross-CPU call answers in a line of its own, by a store. Otherwise it answers in
         /// the counter of the engine's request, which all targets modify.

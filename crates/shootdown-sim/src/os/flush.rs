@@ -99,8 +99,8 @@ impl<const W: usize> System<W> {
         done
     }
 
-    /// The flush at the end of an unmap of `range`, which `cleared` entries or found them clear. If another unmap of the
-    /// process is in progress, Linux flushes the whole space, page-table pages included, so that idle CPUs are
+    /// The flush at the end of an unmap of `range`, which `cleared` entries or found them clear. If another unmap of
+    /// the process is in progress, Linux flushes the whole space, page-table pages included, so that idle CPUs are
     /// interrupted too (`tlb_finish_mmu`, `mm_tlb_flush_nested`). That is proof for `range` only: what the other unmap
     /// has cleared may still be in the store buffer of its CPU.
     pub(super) fn flush_gathered(&self, process: &Process<W>, range: Range, cleared: bool) {
