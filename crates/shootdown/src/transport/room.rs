@@ -63,7 +63,10 @@ impl<F: Facade> Room<F> {
         let first = core::ptr::from_mut(self).cast::<u8>();
         let aligned = first.map_addr(|address| (address + BEFORE) & !(LINE - 1));
         // SAFETY: aligned, and the request ends within the room: `new` has compared the sizes. The room is borrowed.
-        Placed(unsafe { (*aligned.cast::<MaybeUninit<Request<F>>>()).write(request) })
+        let place = unsafe { &mut *aligned.cast::<MaybeUninit<Request<F>>>() };
+        *place = MaybeUninit::new(request);
+        // SAFETY: the line above initialised it.
+        Placed(unsafe { place.assume_init_mut() })
     }
 }
 
@@ -89,7 +92,7 @@ impl<F: Facade> DerefMut for Placed<'_, F> {
 impl<F: Facade> Drop for Placed<'_, F> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `put` has written it, and nothing uses it after this.
+        // SAFETY: `put` has initialised it, and nothing uses it after this.
         unsafe { core::ptr::drop_in_place(self.0) }
     }
 }
