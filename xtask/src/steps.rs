@@ -304,10 +304,12 @@ impl Step {
 fn program(arguments: &[&str]) -> Command {
     static THIS: LazyLock<Option<PathBuf>> =
         LazyLock::new(|| std::env::current_exe().ok().filter(|this| this.exists()));
-    let (mut command, rest) = match (arguments, THIS.as_ref()) {
-        (["xtask", rest @ ..], Some(this)) => (Command::new(this), rest),
-        _ => (cargo(), arguments),
+    let (["xtask", rest @ ..], Some(this)) = (arguments, THIS.as_ref()) else {
+        let mut command = cargo();
+        command.args(arguments);
+        return command;
     };
+    let mut command = Command::new(this);
     command.current_dir(root()).args(rest);
     command
 }

@@ -11,9 +11,14 @@ use std::sync::atomic::Ordering;
 impl<const W: usize> System<W> {
     /// Flushes, and notifies the oracle of the start and the completion.
     pub fn flush(&self, process: &Process<W>, range: Range) {
+        self.flush_for(process, range, range);
+    }
+
+    /// Flushes `flushed`, which proves to the oracle that translations of `range` are gone.
+    fn flush_for(&self, process: &Process<W>, range: Range, flushed: Range) {
         let outer = category::enter(Category::FlushRequester);
         self.announced(process, range, || {
-            let _done = self.engine.flush(&process.space, range);
+            let _done = self.engine.flush(&process.space, flushed);
         });
         category::leave(outer);
     }
@@ -104,16 +109,11 @@ impl<const W: usize> System<W> {
     /// interrupted too (`tlb_finish_mmu`, `mm_tlb_flush_nested`). That is proof for `range` only: what the other unmap
     /// has cleared may still be in the store buffer of its CPU.
     pub(super) fn flush_gathered(&self, process: &Process<W>, range: Range, cleared: bool) {
-        let flushed = match self.another_unmaps(process) {
-            true if self.settings.nested_flushes => Range::WHOLE,
-            nested if nested || cleared => range,
-            _ => return,
-        };
-        let outer = category::enter(Category::FlushRequester);
-        self.announced(process, range, || {
-            let _done = self.engine.flush(&process.space, flushed);
-        });
-        category::leave(outer);
+        match self.another_unmaps(process) {
+            true if self.settings.nested_flushes => self.flush_for(process, range, Range::WHOLE),
+            nested if nested || cleared => self.flush(process, range),
+            _ => {}
+        }
     }
 
     /// After entries were found clear: whether an unmap that may have cleared them is still in progress (bug 34). Linux

@@ -6,6 +6,7 @@
 
 use crate::design::Reach;
 use crate::engine::{Engine, Pinned};
+use crate::flush::Flush;
 use crate::flush::token::Token;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
@@ -13,20 +14,18 @@ use crate::space::Space;
 use crate::transport::request::EncodedRequest;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Flushes `range` of a space that has the roll-over tag `tag`. After the full-barrier increment of the generation
-    /// and [`publish_tables`](Self::publish_tables); pinned until everything is issued and complete. With `walkers`, if
-    /// it uses interrupts, the request interrupts lockless walkers too.
+    /// Flushes a space that has the roll-over tag `tag`. After the full-barrier increment of the generation and
+    /// [`publish_tables`](Self::publish_tables); pinned until everything is issued and complete. If it uses interrupts,
+    /// and the flush is for lockless walkers too, the same request interrupts them.
     #[inline]
     pub(crate) fn flush_rolled(
         &self,
         token: &mut Token<'_, 'k, K, W>,
-        space: &Space<K::Facade, W>,
+        flush: &Flush<'_, K::Facade, W>,
         tag: Tag,
-        range: &Range,
-        walkers: bool,
         pin: Pinned<'_, K, W>,
     ) {
-        let (me, range) = (pin.cpu, *range);
+        let (me, space, range) = (pin.cpu, flush.space, flush.range);
         if self.policy().reach == Reach::LocalFirst && self.flush_alone(space, tag, &range, me) {
             self.kernel.event(Event::LocalOnly);
         } else if self.broadcasts() {
@@ -34,28 +33,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.ipi_after_broadcast(token, space, pin);
         } else {
             let mut targets = self.targets(space, range.tables(), me);
-            if walkers {
+            if flush.walkers {
                 token.add_walkers(space, &self.walkers_of(space, me), &mut targets);
             }
             self.interrupt(token, &targets, &EncodedRequest::tag(tag, &range), pin, &|engine| {
                 engine.flush_tag_here(tag, &range)
             });
         }
-    }
-
-    /// [`flush_rolled`](Self::flush_rolled), as a function of its own: where a token lies in memory, it would add to
-    /// the frame of every other kind of flush. Elsewhere a token lies in registers only if this is inlined.
-    #[inline(never)]
-    pub(crate) fn flush_rolled_apart(
-        &self,
-        token: &mut Token<'_, 'k, K, W>,
-        space: &Space<K::Facade, W>,
-        tag: Tag,
-        range: &Range,
-        walkers: bool,
-        pin: Pinned<'_, K, W>,
-    ) {
-        self.flush_rolled(token, space, tag, range, walkers, pin);
     }
 
     /// Flushes only on this CPU, if it is the only one that was ever active in the space. Otherwise returns false and

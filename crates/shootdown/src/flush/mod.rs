@@ -285,14 +285,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 Mode::Transition(tag) => self.flush_in_transition(token, flush, word, tag, pin),
                 Mode::Demoting(tag) => self.flush_in_demotion(token, flush, word, tag, pin),
                 Mode::Rolled { tag, .. } => {
-                    let Flush {
-                        space, range, walkers, ..
-                    } = flush;
-                    if Token::<K, W>::HOLDS_TICKETS {
-                        self.flush_rolled_apart(token, space, tag, range, *walkers, pin);
-                    } else {
-                        self.flush_rolled(token, space, tag, range, *walkers, pin);
-                    }
+                    self.flush_rolled(token, flush, tag, pin);
                     Sent::Unsampled
                 }
             }

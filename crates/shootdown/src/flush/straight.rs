@@ -175,12 +175,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let _pin = (!self.policy().wait.is_preemptible()).then_some(pin);
         // Only for the report: a waiter that migrates is reported where it began.
         let waiter = self.kernel.cpu();
-        self.wait_inlined(
-            waiter,
-            (space.id, generation),
-            || cpu,
-            || self.has_answered(target, ticket),
-        );
+        let names = || (waiter, cpu, (space.id, generation));
+        self.wait_reporting(names, || self.has_answered(target, ticket));
     }
 
     /// Queues a descriptor on the stack at `cpu` and waits until it is acknowledged. Takes over the caller's pin.
@@ -208,7 +204,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let place = self.put(target, me, &request);
         let mut fresh = place.is_some_and(|(_, first)| first || sending.nested);
         // From here on this frame is not left before the target is done with it, not even if a hook panics (C5).
-        let complete = WaitOnDrop(|| self.wait_inlined(me, about, || cpu, || request.is_complete()));
+        let complete = WaitOnDrop(|| self.wait_reporting(|| (me, cpu, about), || request.is_complete()));
         match place {
             Some((slot, _)) => self.take_back_if_off(target, slot, &request),
             None => fresh = self.request_when_free(cpu, &request, me, sending.nested, about),

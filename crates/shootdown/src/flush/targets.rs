@@ -236,7 +236,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Waits until `cpu` is not in the middle of a switch. Returns its state after it.
-    // Not `wait_reporting`: its arguments, and what they refer to, would lie in this frame too (`cargo xtask stack`).
+    // Not inlined: for the same reason as `Token::wait_for`.
     #[cold]
     #[inline(never)]
     fn wait_until_switched(&self, cpu: CpuId, me: CpuId, space: u64) -> State {
@@ -245,7 +245,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             state = self.cpus[cpu].state();
             !state.is_switching()
         };
-        self.wait_naming(|| (me, cpu, (space, 0)), over);
+        self.wait_reporting(|| (me, cpu, (space, 0)), over);
         state
     }
 }

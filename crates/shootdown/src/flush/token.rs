@@ -136,37 +136,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Waits for `done`, serves requests to this CPU, and reports if that takes too long (C7): that `waiter` waits for
-    /// the CPU that `target` returns. `about`: the space and the generation, 0 for none.
-    // Not inlined: each of its callers would have a copy (`cargo xtask size`).
-    #[inline(never)]
+    /// Waits for `done`, serves requests to this CPU, and reports if that takes too long (C7). `names` returns what the
+    /// report names: the waiter, a CPU that it waits for, and the space and the generation, 0 for none. It is called for
+    /// a report only, so a waiter keeps nothing at hand for it.
+    // Inlined: a call would take the common flush 40 instructions (`linux-baseline --only counts`). A copy takes about
+    // 300 bytes (`cargo xtask size`), so waits off that path are in functions of their own.
+    #[inline]
     pub(crate) fn wait_reporting(
         &self,
-        waiter: CpuId,
-        about: (u64, u64),
-        target: &dyn Fn() -> CpuId,
-        done: &mut dyn FnMut() -> bool,
-    ) {
-        self.wait_inlined(waiter, about, target, done);
-    }
-
-    /// [`wait_reporting`](Self::wait_reporting), as a part of its caller: for the common flush. Each copy takes about
-    /// 300 bytes (`cargo xtask size`), a call about 40 instructions (`linux-baseline --only counts`).
-    #[inline]
-    pub(crate) fn wait_inlined(
-        &self,
-        waiter: CpuId,
-        about: (u64, u64),
-        target: impl Fn() -> CpuId,
+        names: impl Fn() -> (CpuId, CpuId, (u64, u64)),
         mut done: impl FnMut() -> bool,
     ) {
-        self.wait_naming(|| (waiter, target(), about), &mut done);
-    }
-
-    /// [`wait_inlined`](Self::wait_inlined), where `names` returns what a report names: the waiter, the target, and
-    /// what the wait is about. So the waiter keeps nothing at hand for the report.
-    #[inline]
-    pub(crate) fn wait_naming(&self, names: impl Fn() -> (CpuId, CpuId, (u64, u64)), mut done: impl FnMut() -> bool) {
         // A waiter has interrupts either on or off during the whole wait.
         let serves = self.serves_while_waiting();
         let mut watchdog = Watchdog::new();
@@ -345,11 +325,11 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     }
 
     /// Waits until `cpu` has served the post with this ticket.
-    // Not inlined, and not `wait_reporting`: little lies in its frame (`cargo xtask stack`).
+    // Not inlined: a waiter serves requests deep in its stack, so little lies in its frame (`cargo xtask stack`).
     #[inline(never)]
     fn wait_for(&self, cpu: CpuId, ticket: u64, waiter: CpuId) {
         let engine = self.engine;
         let answered = || engine.has_answered(&engine.cpus[cpu], ticket);
-        engine.wait_naming(|| (waiter, cpu, self.about()), answered);
+        engine.wait_reporting(|| (waiter, cpu, self.about()), answered);
     }
 }

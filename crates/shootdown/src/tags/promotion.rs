@@ -183,7 +183,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         {
             let pin = self.pinned();
             let mut token = self.token(space.id, generation);
-            self.flush_rolled_apart(&mut token, space, tag, &Range::WHOLE, false, pin);
+            let flush = Flush {
+                space,
+                range: Range::WHOLE,
+                generation,
+                secondary: 0,
+                walkers: false,
+                hold: false,
+            };
+            self.flush_rolled(&mut token, &flush, tag, pin);
             let _flushed = token.wait();
         }
         // One exchange gives up the tag, so that it is freed once. A space that is loaded again by mistake finds itself
@@ -209,10 +217,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// interrupts off, and wait for no CPU. A CPU that leaves a set in a switch has published that it is switching.
     fn wait_until_settled(&self, space: &Space<K::Facade, W>, generation: u64) {
         let switching = || (0..self.cpus.len()).find(|&cpu| self.cpus[cpu].state().is_switching());
-        let mut settled = || space.cpus.is_settled(self.cpus.len());
+        let settled = || space.cpus.is_settled(self.cpus.len());
         let waiter = self.kernel.cpu();
-        let target = || switching().unwrap_or(waiter);
-        self.wait_reporting(waiter, (space.id, generation), &target, &mut settled);
+        let names = || (waiter, switching().unwrap_or(waiter), (space.id, generation));
+        self.wait_reporting(names, settled);
     }
 
     /// A tag was found, or freed: the shortage is over.

@@ -152,15 +152,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             full = self.queue_at(&full, sending);
             full.is_empty()
         };
-        self.wait_naming(|| (sending.me, first, sending.about), queued);
+        self.wait_reporting(|| (sending.me, first, sending.about), queued);
     }
 
     /// Waits until every target has answered.
-    // Not `wait_reporting`, which has more in its frame than this.
+    // Not inlined: for the same reason as `Token::wait_for`.
     #[inline(never)]
     fn await_answers(&self, sending: &Sending<'_, K::Facade>, targets: &CpuMask<W>) {
         let names = || (sending.me, self.unanswered(sending, targets), sending.about);
-        self.wait_naming(names, || sending.request.is_complete());
+        self.wait_reporting(names, || sending.request.is_complete());
     }
 
     /// A CPU that has not taken the request. If all have, one that is still serving it.

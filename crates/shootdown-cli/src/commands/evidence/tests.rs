@@ -156,26 +156,35 @@ fn failed_run_fails_the_command() {
     assert_eq!((status(None), status(Some(16))), (Ok(SUCCESS), Ok(BAD_RUN)));
 }
 
-/// Runs every held-out row, once: takes a minute. One run of a row near the limit may lie on either side of it, where
-/// the command shows the median of three.
-#[test]
-fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
-    let rows: Vec<_> = published::rows().into_iter().filter(|row| !row.fitted).collect();
+/// The rows beside medians of so many runs of the simulator.
+fn simulated(rows: &[Published], runs: u64) -> Vec<Line> {
     let settings = Settings {
         seed: 1,
-        runs: 1,
+        runs,
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
         virtual_ms: None,
     };
     let plan = Runs::new(rows.iter(), &settings).unwrap();
     let ran = queue::run_all(&queue::Simulator, &plan.specs, settings.jobs, &AtomicBool::new(false)).unwrap();
-    let lines = lines(&rows, &plan, &ran.filled());
+    lines(rows, &plan, &ran.filled())
+}
+
+/// Runs every held-out row, once: takes a minute. One run of a row near the limit may lie on either side of it: such a
+/// row is run three times, as by the command, which shows the median.
+#[test]
+fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
+    let held_out: Vec<_> = published::rows().into_iter().filter(|row| !row.fitted).collect();
+    let is_near = |line: &Line| {
+        let simulated = line
+            .simulated
+            .unwrap_or_else(|| panic!("a run failed: {:?}", line.published));
+        (relative_error(simulated, line.published.value).abs() - misses::LIMIT).abs() < 0.05
+    };
+    let (near, mut lines): (Vec<_>, Vec<_>) = simulated(&held_out, 1).into_iter().partition(is_near);
+    let near: Vec<_> = near.into_iter().map(|line| line.published).collect();
+    lines.extend(simulated(&near, 3));
     for line in &lines {
         let row = &line.published;
-        let simulated = line.simulated.unwrap_or_else(|| panic!("a run failed: {row:?}"));
-        if (relative_error(simulated, row.value).abs() - misses::LIMIT).abs() < 0.05 {
-            continue;
-        }
         assert_eq!(
             line.miss().is_some(),
             row.explanation.is_some(),

@@ -152,14 +152,7 @@ pub(super) fn grid(lines: &[&Line]) -> Grid {
         Box::new(|line| error(line.simulated, line)),
     ));
     if any(|line| line.interval.is_some()) {
-        columns.push((
-            Column::number(
-                "90 % interval",
-                "contains the true number with 90 % probability, from assumed ranges and errors on published rows",
-            )
-            .optional(1),
-            Box::new(interval),
-        ));
+        columns.push((Column::interval().optional(1), Box::new(interval)));
     }
     if any(|line| line.published.fitted) {
         let fitted = |line: &Line| if line.published.fitted { "fitted" } else { "" }.to_string();

@@ -76,6 +76,14 @@ impl Column {
         }
     }
 
+    /// The column of 90 % intervals.
+    pub fn interval() -> Self {
+        Self::number(
+            "90 % interval",
+            "contains the true number with 90 % probability, from assumed ranges and errors on published rows",
+        )
+    }
+
     /// May be left out where the terminal is narrow: columns of the highest rank first.
     pub fn optional(self, rank: u8) -> Self {
         Self { rank, ..self }

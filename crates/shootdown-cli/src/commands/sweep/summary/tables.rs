@@ -38,14 +38,6 @@ fn place(cells: &[Cell]) -> (Vec<usize>, Vec<Column>) {
         .unzip()
 }
 
-/// The column of a 90 % interval.
-fn interval_column() -> Column {
-    Column::number(
-        "90 % interval",
-        "contains the true number with 90 % probability, from assumed ranges and errors on published rows",
-    )
-}
-
 /// The cells of a place, in the first row of its designs only.
 fn once(cells: &[String], row: usize) -> Vec<String> {
     match row {
@@ -67,7 +59,7 @@ pub(super) fn rates(designs: &[String], parameters: &[Parameter], cells: &[Cell]
     );
     columns.push(Column::words("design", "the design"));
     columns.push(Column::number("op/s", "operations per second of this design"));
-    columns.push(interval_column());
+    columns.push(Column::interval());
     let rows = cells.iter().flat_map(|cell| {
         let value =
             |&index: &usize| cell.values[index].map_or(UNKNOWN.to_string(), |value| parameters[index].shown(value));
@@ -104,7 +96,7 @@ pub(super) fn best(designs: &[String], cells: &[Cell]) -> Grid {
             "over best other",
             "rate over that of the best other design, median of the points",
         ),
-        interval_column(),
+        Column::interval(),
     ]);
     let rows = sizes.iter().flat_map(|&size| {
         let here: Vec<&Cell> = cells.iter().filter(|cell| &cell.size == size).collect();
