@@ -170,19 +170,24 @@ fn simulated(rows: &[Published], runs: u64) -> Vec<Line> {
 }
 
 /// Runs every held-out row, once: takes a minute. One run of a row near the limit may lie on either side of it: such a
-/// row is run three times, as by the command, which shows the median.
+/// row is run three times, as by the command, which shows the median. A build with debug assertions differs from the
+/// command's in the fourth digit (E8's idle time: 0.3301 for 0.3300), so a row that is as near as that is not judged.
 #[test]
 fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
     let held_out: Vec<_> = published::rows().into_iter().filter(|row| !row.fitted).collect();
-    let is_near = |line: &Line| {
-        let simulated = line
-            .simulated
-            .unwrap_or_else(|| panic!("a run failed: {:?}", line.published));
-        (relative_error(simulated, line.published.value).abs() - misses::LIMIT).abs() < 0.05
+    let is_within = |distance: f64| {
+        move |line: &Line| {
+            let simulated = line
+                .simulated
+                .unwrap_or_else(|| panic!("a run failed: {:?}", line.published));
+            (relative_error(simulated, line.published.value).abs() - misses::LIMIT).abs() < distance
+        }
     };
-    let (near, mut lines): (Vec<_>, Vec<_>) = simulated(&held_out, 1).into_iter().partition(is_near);
+    let (near, mut lines): (Vec<_>, Vec<_>) = simulated(&held_out, 1).into_iter().partition(is_within(0.05));
     let near: Vec<_> = near.into_iter().map(|line| line.published).collect();
     lines.extend(simulated(&near, 3));
+    let on_the_limit = is_within(0.001);
+    lines.retain(|line| !on_the_limit(line));
     for line in &lines {
         let row = &line.published;
         assert_eq!(
