@@ -17,7 +17,7 @@ use super::verdict::{Outcome, Verdict};
 pub const BUDGET: Duration = Duration::from_secs(80 * 60);
 
 /// Time limit of the whole, from a clean clone, on two cores.
-const GOAL: Duration = Duration::from_secs(30 * 60);
+const GOAL: Duration = Duration::from_secs(20 * 60);
 
 /// Time limit when everything is built already.
 const WARM_GOAL: Duration = Duration::from_secs(10 * 60);
@@ -245,7 +245,7 @@ mod tests {
 
         let steps = select(&["tests", "loom"]).expect("they exist");
         let mut kept = Kept::default();
-        assert!(announcement(&steps, &kept, true).contains("\nduration: all steps take at most 30 minutes"));
+        assert!(announcement(&steps, &kept, true).contains("\nduration: all steps take at most 20 minutes"));
         for step in &steps {
             kept.insert(step.name, 61.0);
         }

@@ -137,8 +137,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Waits for `done`, serves requests to this CPU, and reports if that takes too long (C7). `names` returns what the
-    /// report names: the waiter, a CPU that it waits for, and the space and the generation, 0 for none. It is called for
-    /// a report only, so a waiter keeps nothing at hand for it.
+    /// report names: the waiter, a CPU that it waits for, and the space and the generation, 0 for none. It is called
+    /// for a report only, so a waiter keeps nothing at hand for it.
     // Inlined: a call would take the common flush 40 instructions (`linux-baseline --only counts`). A copy takes about
     // 300 bytes (`cargo xtask size`), so waits off that path are in functions of their own.
     #[inline]
