@@ -26,6 +26,10 @@ unsafe impl Facade for Bare {
         BareMetal::publish_tables_before_full();
     }
     #[inline]
+    fn publish_tables_full() {
+        BareMetal::publish_tables_full();
+    }
+    #[inline]
     fn after_ipi() {
         BareMetal::after_ipi();
     }

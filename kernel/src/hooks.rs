@@ -75,6 +75,8 @@ unsafe impl Kernel<WORDS> for Hooks {
         Some(Policy::ADAPTIVE)
     } else if cfg!(feature = "arm-broadcast-only") {
         Some(Policy::ARM_BROADCAST)
+    } else if cfg!(feature = "arm-local-first-only") {
+        Some(Policy::ARM_LOCAL_FIRST)
     } else {
         None
     };
@@ -152,7 +154,6 @@ unsafe impl Kernel<WORDS> for Hooks {
     // Always: as `Processor::broadcast`.
     #[inline(always)]
     fn broadcast(&self, what: Broadcast) {
-        add(&cpu().counts.broadcasts, 1);
         if arch::invalidate::broadcast(&self.processor, what).is_err() {
             self.flush_everywhere();
         }
@@ -195,6 +196,10 @@ unsafe impl Kernel<WORDS> for Hooks {
 
     #[inline]
     fn event(&self, event: Event) {
+        // Here, not where a broadcast is issued: by now it is complete, so counting delays nobody.
+        if let Event::Broadcast { instructions } = event {
+            add(&cpu().counts.broadcasts, u64::from(instructions));
+        }
         measure::event(event);
     }
 }

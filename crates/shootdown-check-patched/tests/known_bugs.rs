@@ -23,6 +23,8 @@ const MUTANTS: &[(Bug, &str, &str)] = &[
     (Bug::TablesNotPurged, "tables", "ipi"),
     (Bug::TablesNamedOnce, "tables", "ipi"),
     (Bug::NoPublishBeforeInvalidation, "kernel-range", "broadcast"),
+    (Bug::RolledModeBeforeBarrier, "roll-over", "arm-broadcast"),
+    (Bug::RolledModeBeforeBarrier, "switch", "arm-local-first"),
     (Bug::TagReusedWithoutFlush, "switch", "ipi"),
     (Bug::StaleViewOfLoaded, "masked", "ipi"),
     (Bug::FilterByRequester, "batch", "ipi"),

@@ -196,6 +196,15 @@ unsafe impl Facade for CheckWorld {
         }
     }
 
+    #[track_caller]
+    fn publish_tables_full() {
+        match with(|machine| machine.architecture) {
+            // DSB ISH, as before a root load.
+            Architecture::Arm => barrier(machine::Machine::before_root_load),
+            Architecture::X86 | Architecture::RiscV => Self::publish_tables(),
+        }
+    }
+
     fn after_ipi() {}
 
     #[track_caller]

@@ -10,12 +10,27 @@ const MISSED: &[(&str, Order, &str, &str, &[Architecture])] = &[
     // The log's orders are left to loom: unwritten entries read as "everything", and no race wraps around the ring.
     // Here: the DSB before a generation, and the one after local invalidations.
     ("transport/broadcast.rs", Order::Barrier, "flush", "ipi", &[Arm]),
+    // The same in place of a generation, where tags roll over; and there it orders the read of the tag or the set.
     (
-        "transport/broadcast.rs",
+        "flush/rolled.rs",
         Order::Barrier,
         "flush",
         "arm-broadcast",
-        &[Arm],
+        &[X86, Arm, RiscV],
+    ),
+    (
+        "flush/rolled.rs",
+        Order::Barrier,
+        "roll-over",
+        "arm-broadcast",
+        &[X86, Arm, RiscV],
+    ),
+    (
+        "flush/rolled.rs",
+        Order::Barrier,
+        "switch",
+        "arm-local-first",
+        &[X86, Arm, RiscV],
     ),
     (
         "flush/kernel_range.rs",

@@ -49,6 +49,10 @@ unsafe impl Facade for Host {
     #[inline]
     fn publish_tables_before_full() {}
     #[inline]
+    fn publish_tables_full() {
+        Native::publish_tables_full();
+    }
+    #[inline]
     fn after_ipi() {}
     #[inline]
     fn before_ipi() {

@@ -148,6 +148,9 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
     #[inline]
     pub fn has_others(&self, cpu: CpuId, cpus: usize) -> bool {
         let (own, bit) = (cpu / 64, 1 << (cpu % 64));
+        if W == 1 {
+            return self.leaves[0].load(Ordering::Acquire) & !bit != 0;
+        }
         let words = cpus.div_ceil(64).min(W);
         if words > FLAT_WORDS {
             let lane = 0xFF << (own % LANES * 8);

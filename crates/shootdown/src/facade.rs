@@ -69,6 +69,15 @@ pub unsafe trait Facade: 'static {
         Self::publish_tables();
     }
 
+    /// [`publish_tables`](Facade::publish_tables) and [`full_barrier`](Facade::full_barrier) in one: earlier
+    /// page-table writes are visible to every table walker before any later invalidation, and every earlier load and
+    /// store of this CPU comes before every later one. Arm `dsb ish`; x86 a full barrier; RISC-V `fence rw,rw`.
+    #[inline]
+    fn publish_tables_full() {
+        Self::publish_tables();
+        Self::full_barrier();
+    }
+
     /// Orders earlier stores before the interrupt that the next `send_ipi` raises. Arm `dsb ishst`: a data *memory*
     /// barrier does not order stores against a write to the interrupt controller. x2APIC `mfence; lfence`.
     fn before_ipi();
@@ -204,6 +213,10 @@ unsafe impl Facade for Native {
     }
     #[inline]
     fn publish_tables_before_full() {}
+    #[inline]
+    fn publish_tables_full() {
+        fence(Ordering::SeqCst);
+    }
     #[inline]
     fn after_ipi() {}
     #[inline]

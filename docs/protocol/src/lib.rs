@@ -3,7 +3,7 @@
 //! | model | protocol | engine |
 //! | --- | --- | --- |
 //! | [`generations`] | per-CPU tags: generations, switches, requests, freed tables | `flush/`, `cpu/`, `transport/` |
-//! | [`rollover`] | system-wide tags that roll over | `tags/rollover.rs`, `cpu/switch.rs`, `flush/local_first.rs` |
+//! | [`rollover`] | system-wide tags that roll over | `tags/rollover.rs`, `cpu/switch.rs`, `flush/rolled.rs` |
 //! | [`promotion`] | from slots to a system-wide tag and back | `tags/`, `cpu/switch.rs` |
 //! | [`walks`] | lockless walks and freed tables | `walk/` |
 //!

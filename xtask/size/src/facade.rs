@@ -61,6 +61,10 @@ unsafe impl Facade for Bare {
         fence(Ordering::SeqCst);
     }
     #[inline(always)]
+    fn publish_tables_full() {
+        fence(Ordering::SeqCst);
+    }
+    #[inline(always)]
     fn before_ipi() {
         fence(Ordering::SeqCst);
     }

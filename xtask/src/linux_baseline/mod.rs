@@ -77,9 +77,9 @@ struct Args {
     /// Kernel package to boot [default: the newest that Debian's lists name]
     #[arg(long)]
     kernel: Option<String>,
-    /// Designs of our kernel to put beside it; `ipi-only`, `adaptive-only` and `arm-broadcast-only` are
-    /// compiled for that design alone; `none` for Linux alone [default: ipi,ipi-only,broadcast,adaptive,adaptive-only;
-    /// aarch64:
+    /// Designs of our kernel to put beside it; `ipi-only`, `adaptive-only`, `arm-broadcast-only` and
+    /// `arm-local-first-only` are compiled for that design alone; `none` for Linux alone [default:
+    /// ipi,ipi-only,broadcast,adaptive,adaptive-only; aarch64:
     /// arm-ipi,arm-broadcast,arm-local-first,adaptive; riscv64: ipi,ipi-only]
     #[arg(long, value_delimiter = ',')]
     designs: Option<Vec<String>>,

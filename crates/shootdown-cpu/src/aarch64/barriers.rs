@@ -23,6 +23,10 @@ unsafe impl Facade for BareMetal {
         dsb_ishst();
     }
     #[inline]
+    fn publish_tables_full() {
+        dsb_ish();
+    }
+    #[inline]
     fn before_ipi() {
         dsb_ishst();
     }

@@ -94,6 +94,13 @@ impl Processor {
         Asid::new(tag.0, self.asids).expect("tags lie below `tag_limit`")
     }
 
+    /// The same for a tag whose entries are invalidated: there are none unless it was loaded, and that checked it.
+    #[inline]
+    fn loaded_asid(&self, tag: Tag) -> Asid {
+        debug_assert_eq!(Asid::new(tag.0, self.asids), Some(Asid::checked(tag.0)));
+        Asid::checked(tag.0)
+    }
+
     /// Carries out a local invalidation; complete when [`local_sync`](Self::local_sync) returns.
     #[inline]
     pub fn invalidate(&self, what: Local) {
@@ -179,7 +186,11 @@ impl Processor {
                 tag,
                 leaf_only: true,
                 ..
-            } => tlbi_vale1is(page(self.asid(tag), address).bits().expect("the form takes an operand")),
+            } => tlbi_vale1is(
+                page(self.loaded_asid(tag), address)
+                    .bits()
+                    .expect("the form takes an operand"),
+            ),
             Broadcast::Pages {
                 address,
                 stride,

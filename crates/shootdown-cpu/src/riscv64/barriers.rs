@@ -22,6 +22,10 @@ unsafe impl Facade for BareMetal {
         fence_rw_rw();
     }
     #[inline]
+    fn publish_tables_full() {
+        fence_rw_rw();
+    }
+    #[inline]
     fn before_ipi() {
         fence_iorw_iorw();
     }

@@ -22,6 +22,10 @@ unsafe impl Facade for BareMetal {
     #[inline]
     fn publish_tables_before_full() {}
     #[inline]
+    fn publish_tables_full() {
+        Native::publish_tables_full();
+    }
+    #[inline]
     fn before_ipi() {
         // A write to uncached memory is ordered after earlier stores. In x2APIC mode `Controller::send` has fences.
     }

@@ -123,6 +123,10 @@ unsafe impl Facade for SimWorld {
     fn publish_tables_before_full() {
         run_barrier_hook(Barrier::PublishTables);
     }
+    #[inline]
+    fn publish_tables_full() {
+        Self::publish_tables();
+    }
     fn after_ipi() {}
     #[inline]
     fn before_ipi() {

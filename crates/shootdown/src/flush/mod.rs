@@ -7,7 +7,7 @@
 //!   mod.rs       flush, dispatch, flush_while       batch.rs         many spaces, one request
 //!   targets.rs   which CPUs a request concerns      kernel_range.rs  kernel addresses
 //!   token.rs     the wait, and the proof            deferred.rs      unmaps that interrupt no CPU
-//!   straight.rs  the common flush of a space on     local_first.rs   tags that roll over
+//!   straight.rs  the common flush of a space on     rolled.rs        tags that roll over
 //!                slots, at one other CPU at most    state.rs         what flushes keep
 //! ```
 //!
@@ -21,9 +21,10 @@
 //!
 //! # Barriers
 //! The increment of the generation in `publish_and_count` is a full barrier between the entry writes and the reads of
-//! mode, set and states. (`Batch::add`, `flush_later` and `retire` do the same.) In each pair the other CPU writes,
-//! passes a full barrier, and reads. So either the requester sees what it wrote, or it sees the generation and the
-//! entries.
+//! mode, set and states. (`Batch::add`, `flush_later` and `retire` do the same.) Under a tag that rolls over no CPU
+//! compares generations: a barrier without a write takes the place of the increment (`publish_rolled`). In each pair
+//! the other CPU writes, passes a full barrier, and reads. So either the requester sees what it wrote, or it sees the
+//! generation and the entries.
 //!
 //! ```text
 //!   requester                           CPU that switches, cpu/switch.rs switch_to_masked
@@ -31,6 +32,12 @@
 //!     generation += 1   (full barrier)    join the set   (full barrier)
 //!     read mode, set, states              read mode, then generation; load the root; fill
 //!   ─ sees the member: interrupts it    ─ or this CPU's slot is behind: it flushes as it loads
+//!
+//!   requester, tags roll over           CPU that switches, tags/rollover.rs rolled_tag
+//!     write entries                       join the set   (full barrier)
+//!     publish_tables_full                 mode := tag, or this CPU runs under it   (swap or compare-exchange, full)
+//!     read mode, set                      load the root; fill
+//!   ─ broadcasts the tag it reads       ─ or the tag is newer than the entries, so every fill sees them
 //!
 //!   requester                           CPU that ends lazy TLB mode, cpu/switch.rs leave_lazy_here
 //!     write entries                       clear "lazy"
@@ -63,7 +70,7 @@ pub(crate) mod batch;
 pub(crate) mod deferred;
 pub(crate) mod gather;
 pub(crate) mod kernel_range;
-pub(crate) mod local_first;
+pub(crate) mod rolled;
 pub(crate) mod state;
 pub(crate) mod straight;
 pub(crate) mod targets;
@@ -74,6 +81,7 @@ use crate::cpuset::CpuMask;
 use crate::design::{Errata, Order, Reach, Requests};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
+use crate::flush::state::Straight;
 use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Tag, Way};
 use crate::range::Range;
@@ -86,7 +94,10 @@ use core::sync::atomic::Ordering;
 pub(crate) struct Flush<'s, F: Facade, const W: usize> {
     pub(crate) space: &'s Space<F, W>,
     pub(crate) range: Range,
+    /// 0 if the space is on a roll-over tag.
     pub(crate) generation: u64,
+    /// The word of the space's [`Mode`], read after the request was counted.
+    pub(crate) mode: u64,
     /// The ticket of the last command to secondary TLBs, which must be complete before the proof; 0 if there is none.
     pub(crate) secondary: u64,
     /// Whether the same request interrupts lockless walkers, if it uses interrupts.
@@ -136,9 +147,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
     #[inline]
     pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
-        if self.policy().reach.is_control() {
-            self.flush_as_control(space, &range);
-            return Flushed::new(space.id, range.tables());
+        if matches!(self.straight(), Straight::RollOver | Straight::Control) {
+            // Not inlined: other policies would save registers for it.
+            return self.flush_apart(space, range);
         }
         let pin = self.pinned();
         let flush = self.publish_and_count(space, range);
@@ -150,7 +161,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.flush_straight(&flush, common, pin)
     }
 
-    /// A flush of any kind, and the wait. Takes over the caller's pin.
+    /// A flush of any kind, and the wait.
+    #[inline(never)]
+    pub(super) fn flush_otherwise(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
+        let mut token = self.token(space.id, 0);
+        token.at_once = true;
+        self.dispatch_any(&mut token, space, range, false, false);
+        token.wait_in_place();
+        Flushed::new(space.id, range.tables())
+    }
+
+    /// The same, after the request was counted. Takes over the caller's pin.
     #[inline(never)]
     fn flush_any(&self, space: &Space<K::Facade, W>, range: Range, generation: u64, secondary: u64) -> Flushed {
         let pin = self.still_pinned();
@@ -158,6 +179,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             space,
             range,
             generation,
+            mode: self.mode_word(space, Ordering::Relaxed),
             secondary,
             walkers: false,
             hold: false,
@@ -229,17 +251,26 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (Flushed::new(space.id, range.tables()), result)
     }
 
-    /// The first steps of every flush: makes the entry writes visible, and counts the request. Pinned.
+    /// The first steps of every flush: makes the entry writes visible, counts the request, and reads the mode. Pinned.
     #[inline]
     fn publish_and_count<'s>(&self, space: &'s Space<K::Facade, W>, range: Range) -> Flush<'s, K::Facade, W> {
-        self.publish_tables();
-        // C1: entry writes, full barrier, then the reads of mode, set and states. The head of this file names the
-        // partners.
-        let generation = space.log.generation.fetch_add_full(1) + 1;
+        let (generation, mode) = match self.publish_rolled(space) {
+            Some(mode) => (0, mode),
+            None => {
+                self.publish_tables();
+                // C1: entry writes, full barrier, then the reads of mode, set and states. The head of this file names
+                // the partners.
+                let generation = space.log.generation.fetch_add_full(1) + 1;
+                // Relaxed: the increment orders it. Each word of a CPU has its own acquire. Where the mode must be read
+                // before them, a separate barrier orders that (`stragglers`).
+                (generation, self.mode_word(space, Ordering::Relaxed))
+            }
+        };
         Flush {
             space,
             range,
             generation,
+            mode,
             secondary: self.notify_secondary(space, &range),
             walkers: false,
             hold: false,
@@ -276,9 +307,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token.generation = flush.generation;
         token.secondary = flush.secondary;
         self.sampled(token, flush, pin, |token, sample, pin| {
-            // Relaxed: the increment of the generation orders it. Each word of a CPU has its own acquire. Where the
-            // mode must be read before them, a separate barrier orders that (`stragglers`).
-            let word = self.mode_word(flush.space, Ordering::Relaxed);
+            let word = flush.mode;
             match self.unpack_mode(word) {
                 Mode::PerCpu => self.flush_on_slots(token, flush, sample, pin),
                 Mode::System(tag) => self.flush_under_tag(token, flush, word, tag, sample, pin),

@@ -11,6 +11,10 @@ use crate::facade::{Facade, Word};
 pub(crate) enum Straight {
     /// The policy has more to look at: every flush of a space on slots takes the general path.
     Never,
+    /// Nor here: tags roll over, so no space that runs is on slots.
+    RollOver,
+    /// Nor here: a negative control leaves the other CPUs out.
+    Control,
     /// By a post.
     Post,
     /// By a descriptor on the stack.
@@ -18,12 +22,17 @@ pub(crate) enum Straight {
 }
 
 impl Straight {
-    /// `Never` if all online CPUs are targets, if spaces are considered for promotion after every flush, if tags roll
-    /// over (then no space that runs is on slots), or if descriptors tell departed CPUs to leave.
+    /// `Never` if all online CPUs are targets, if spaces are considered for promotion after every flush, or if
+    /// descriptors tell departed CPUs to leave.
     pub(crate) const fn of(policy: &Policy) -> Straight {
+        if policy.reach.is_control() {
+            return Straight::Control;
+        }
+        if matches!(policy.tags, Tags::System) {
+            return Straight::RollOver;
+        }
         let considers = policy.tags.promote_at().is_some() && !policy.reach.is_adaptive();
-        let rolls = matches!(policy.tags, Tags::System);
-        if policy.targets.is_all() || considers || rolls {
+        if policy.targets.is_all() || considers {
             return Straight::Never;
         }
         match (policy.requests, policy.departure) {

@@ -2,7 +2,7 @@
 //! runs it; or the space has a system-wide tag, one page is flushed, and the processor broadcasts.
 //!
 //! It takes the steps of `flush_on_slots`, `post` or `request`, and the wait, in their order, for a set of one, without
-//! a list of targets and without a token; or those of `flush_under_tag` and `flush_rolled`. It skips no barrier: the
+//! a list of targets and without a token; or those of `flush_under_tag`. It skips no barrier: the
 //! generation was taken before it (full barrier, see the head of `flush/mod.rs`), and the post or the queue's slot is
 //! the target's partner, as in the general path.
 //!
@@ -11,7 +11,7 @@
 
 use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::{CpuMask, Others};
-use crate::design::{Order, Reach, Requests};
+use crate::design::{Order, Requests};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Facade;
 use crate::flush::Flush;
@@ -22,7 +22,6 @@ use crate::range::{Range, Stride};
 use crate::space::{Mode, Space};
 use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
 use crate::transport::send::Sending;
-use core::sync::atomic::Ordering;
 
 /// The CPUs of a common flush, and how they are reached.
 pub(super) enum Common<'e, F: Facade> {
@@ -32,8 +31,6 @@ pub(super) enum Common<'e, F: Facade> {
     One(CpuId, &'e PerCpu<F>),
     /// All of them, by a broadcast of one page under this tag.
     Broadcast(Tag),
-    /// This one, which alone has ever run the space under this tag that rolls over. One page.
-    Rolled(Tag),
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -41,12 +38,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     #[inline]
     pub(super) fn common_kind(&self, flush: &Flush<'_, K::Facade, W>, me: CpuId) -> Option<Common<'_, K::Facade>> {
         let space = flush.space;
-        // Relaxed: the increment of the generation orders it, as in `dispatch_into`.
-        let mode = self.unpack_mode(self.mode_word(space, Ordering::Relaxed));
+        let mode = self.unpack_mode(flush.mode);
         if mode != Mode::PerCpu {
-            return self.common_under_tag(flush, mode, me);
+            return self.common_under_tag(flush, mode);
         }
-        if self.straight() == Straight::Never || flush.range.tables() || self.sample(flush.generation).is_some() {
+        let common = matches!(self.straight(), Straight::Post | Straight::Descriptor);
+        if !common || flush.range.tables() || self.sample(flush.generation).is_some() {
             return None;
         }
         match space.cpus.others(me) {
@@ -64,37 +61,27 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// The same for a space in that mode, which is not on slots. A machine that needs more than one instruction for
-    /// the page is not of the common kind.
+    /// The same for a space in that mode, which is not on slots.
     #[inline]
-    fn common_under_tag(
-        &self,
-        flush: &Flush<'_, K::Facade, W>,
-        mode: Mode,
-        me: CpuId,
-    ) -> Option<Common<'_, K::Facade>> {
-        let (tag, rolled) = match mode {
-            Mode::System(tag) => (tag, false),
-            Mode::Rolled { tag, .. } => (tag, true),
-            Mode::PerCpu | Mode::Transition(_) | Mode::Demoting(_) => return None,
-        };
-        let range = &flush.range;
-        let is_common = self.can_broadcast()
+    fn common_under_tag(&self, flush: &Flush<'_, K::Facade, W>, mode: Mode) -> Option<Common<'_, K::Facade>> {
+        match mode {
+            Mode::System(tag) if self.is_one_broadcast(&flush.range) => self
+                .sample(flush.generation)
+                .is_none()
+                .then_some(Common::Broadcast(tag)),
+            _ => None,
+        }
+    }
+
+    /// Whether one instruction invalidates `range` under a tag on every CPU: one leaf, on a processor that broadcasts
+    /// and needs no more than that.
+    #[inline]
+    pub(super) fn is_one_broadcast(&self, range: &Range) -> bool {
+        self.can_broadcast()
             && self.one_instruction.everywhere
             && !self.kernel.broadcast_is_targeted()
             && range.is_one_leaf()
             && range.stride() != Stride::Size1G
-            && self.sample(flush.generation).is_none();
-        if !is_common {
-            return None;
-        }
-        // As in `flush_alone`.
-        let alone = rolled && self.policy().reach == Reach::LocalFirst && !self.others_in(flush.space, me);
-        Some(if alone {
-            Common::Rolled(tag)
-        } else {
-            Common::Broadcast(tag)
-        })
     }
 
     /// Carries out `flush`, which is of the common kind, and waits for it.
@@ -111,11 +98,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 let own = &self.cpus[pin.cpu];
                 // `flush_on`, as a part of this: a tenth less (`linux-baseline --only counts`).
                 self.masked(|| self.flush_on_masked(own, space, flush.generation, range));
-                self.kernel.event(Event::LocalOnly);
-                drop(pin);
-            }
-            Common::Rolled(tag) => {
-                self.masked(|| self.flush_range(tag, range));
                 self.kernel.event(Event::LocalOnly);
                 drop(pin);
             }

@@ -199,7 +199,7 @@ impl Mode {
 
     #[inline]
     pub(crate) const fn unpack(word: u64) -> Mode {
-        let tag = Tag((word >> 2) as u16);
+        let tag = Mode::tag_in(word);
         match word & 3 {
             0 => Mode::PerCpu,
             1 if word & Self::DEMOTING != 0 => Mode::Demoting(tag),
@@ -207,5 +207,17 @@ impl Mode {
             2 => Mode::System(tag),
             _ => Mode::Rolled { epoch: word >> 18, tag },
         }
+    }
+
+    /// Whether a word holds [`Mode::Rolled`] where tags roll over: the only other mode there is [`Mode::PerCpu`].
+    #[inline]
+    pub(crate) const fn is_rolled(word: u64) -> bool {
+        word & 1 != 0
+    }
+
+    /// The tag in a word of any mode but [`Mode::PerCpu`].
+    #[inline]
+    pub(crate) const fn tag_in(word: u64) -> Tag {
+        Tag((word >> 2) as u16)
     }
 }

@@ -179,7 +179,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.await_secondary(secondary);
         self.wait_until_settled(space, generation);
         if self.policy().exit == Exit::Flush
-            && let Mode::Rolled { tag, .. } = self.mode(space)
+            && let word = self.mode_word(space, Ordering::Acquire)
+            && let Mode::Rolled { tag, .. } = self.unpack_mode(word)
         {
             let pin = self.pinned();
             let mut token = self.token(space.id, generation);
@@ -187,6 +188,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 space,
                 range: Range::WHOLE,
                 generation,
+                mode: word,
                 secondary: 0,
                 walkers: false,
                 hold: false,

@@ -136,7 +136,7 @@ pub struct RollOver {
     pub together: bool,
     /// Whether the link to a table is withdrawn, and the table freed.
     pub tables: bool,
-    /// Whether a flush stays on its CPU if no other was ever in the set (`flush/local_first.rs`).
+    /// Whether a flush stays on its CPU if no other was ever in the set (`flush/rolled.rs`).
     pub local_first: bool,
     /// Whether joining is a plain store.
     pub plain_join: bool,

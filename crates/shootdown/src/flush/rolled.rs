@@ -1,0 +1,129 @@
+//! Flushes under a roll-over tag: on this CPU alone if no other was ever active in the space, otherwise by broadcast or
+//! by interrupts that name the tag.
+//!
+//! Chooses between the three. A CPU joins a space's set before it loads the root and, under roll-over tags, stays a
+//! member. So the set contains the CPUs that were *ever* active: they may hold entries under the tag, loaded or not.
+
+use crate::design::Reach;
+use crate::engine::{Engine, Pinned};
+use crate::facade::Facade;
+use crate::flush::Flush;
+use crate::flush::state::Straight;
+use crate::flush::token::{Flushed, Token};
+use crate::hooks::{CpuId, Event, Kernel, Tag};
+use crate::range::Range;
+use crate::space::{Mode, Space};
+use crate::transport::request::EncodedRequest;
+use core::sync::atomic::Ordering;
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// [`flush`](Self::flush) where tags roll over, and under a negative control.
+    #[inline(never)]
+    pub(super) fn flush_apart(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
+        if self.straight() == Straight::Control {
+            self.flush_as_control(space, &range);
+            return Flushed::new(space.id, range.tables());
+        }
+        match self.flush_rolled_leaf(space, &range) {
+            Some(flushed) => flushed,
+            None => self.flush_otherwise(space, range),
+        }
+    }
+
+    /// The common flush where tags roll over: of one leaf, on this CPU if it alone has ever run the space and the
+    /// policy looks, otherwise by one broadcast. `None` if it is of another kind: then nothing was done, or only
+    /// published.
+    #[inline]
+    pub(crate) fn flush_rolled_leaf(&self, space: &Space<K::Facade, W>, range: &Range) -> Option<Flushed> {
+        // Before the barrier, so that the invalidation waits for as little as possible after it.
+        if !self.is_one_broadcast(range) {
+            return None;
+        }
+        let looks = self.policy().reach == Reach::LocalFirst;
+        let pin = self.pinned();
+        let tag = Mode::tag_in(self.publish_rolled(space)?);
+        let secondary = self.notify_secondary(space, range);
+        // As in `flush_alone`.
+        if looks && !self.others_in(space, pin.cpu) {
+            self.masked(|| self.flush_range(tag, range));
+            self.kernel.event(Event::LocalOnly);
+        } else {
+            self.broadcast_leaf(tag, range);
+        }
+        // The synchronising instruction waits only for broadcasts of its own CPU.
+        drop(pin);
+        self.await_secondary(secondary);
+        Some(Flushed::new(space.id, range.tables()))
+    }
+
+    /// The first steps of a flush of a space that has a roll-over tag, of which no CPU compares generations: a barrier
+    /// in place of the increment, and no write to a line that CPUs share. Returns the word of the mode. `None` if the
+    /// space has no such tag: then nothing was done, or only published.
+    #[inline]
+    pub(super) fn publish_rolled(&self, space: &Space<K::Facade, W>) -> Option<u64> {
+        if self.straight() != Straight::RollOver {
+            return None;
+        }
+        // C1: entry writes, full barrier, then the reads of mode and set. Partners: head of `flush/mod.rs`.
+        K::Facade::publish_tables_full();
+        let word = self.mode_word(space, Ordering::Relaxed);
+        Mode::is_rolled(word).then_some(word)
+    }
+
+    /// Flushes a space that has the roll-over tag `tag`. After [`publish_rolled`](Self::publish_rolled), or the
+    /// increment of the generation; pinned until everything is issued and complete. If it uses interrupts,
+    /// and the flush is for lockless walkers too, the same request interrupts them.
+    #[inline]
+    pub(crate) fn flush_rolled(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        flush: &Flush<'_, K::Facade, W>,
+        tag: Tag,
+        pin: Pinned<'_, K, W>,
+    ) {
+        let (me, space, range) = (pin.cpu, flush.space, flush.range);
+        if self.policy().reach == Reach::LocalFirst && self.flush_alone(space, tag, &range, me) {
+            self.kernel.event(Event::LocalOnly);
+        } else if self.broadcasts() {
+            self.broadcast_and_sync(space, me, tag, &range);
+            self.ipi_after_broadcast(token, space, pin);
+        } else {
+            let mut targets = self.targets(space, range.tables(), me);
+            if flush.walkers {
+                token.add_walkers(space, &self.walkers_of(space, me), &mut targets);
+            }
+            self.interrupt(token, &targets, &EncodedRequest::tag(tag, &range), pin, &|engine| {
+                engine.flush_tag_here(tag, &range)
+            });
+        }
+    }
+
+    /// Flushes only on this CPU, if it is the only one that was ever active in the space. Otherwise returns false and
+    /// does nothing. Pinned on `me`, after the full barrier of [`publish_rolled`](Self::publish_rolled).
+    ///
+    /// That barrier pairs with the join of `switch_to`, a full barrier before the root load: either the join is seen
+    /// here, or the CPU that joins sees the entry writes in every fill.
+    pub(crate) fn flush_alone(&self, space: &Space<K::Facade, W>, tag: Tag, range: &Range, me: CpuId) -> bool {
+        if self.others_in(space, me) {
+            return false;
+        }
+        self.flush_tag_here(tag, range);
+        true
+    }
+
+    /// After a broadcast, on processors that acknowledge the synchronisation too early: interrupts every CPU that may
+    /// be using translations of `space`. A CPU that loads it later does so after the broadcast took effect there.
+    pub(crate) fn ipi_after_broadcast(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        pin: Pinned<'_, K, W>,
+    ) {
+        if self.machine().errata.interrupt_too {
+            let running = self.running(space, pin.cpu);
+            if !running.is_empty() {
+                self.interrupt(token, &running, &EncodedRequest::SYNCHRONISE, pin, &|_| {});
+            }
+        }
+    }
+}
