@@ -162,13 +162,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// A flush of any kind, and the wait.
-    #[inline(never)]
+    #[inline]
     pub(super) fn flush_otherwise(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
-        let mut token = self.token(space.id, 0);
-        token.at_once = true;
-        self.dispatch_any(&mut token, space, range, false, false);
-        token.wait_in_place();
-        Flushed::new(space.id, range.tables())
+        let pin = self.pinned();
+        let flush = self.publish_and_count(space, range);
+        pin.hand_over();
+        self.flush_any(space, range, flush.generation, flush.secondary)
     }
 
     /// The same, after the request was counted. Takes over the caller's pin.

@@ -21,6 +21,7 @@ use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::{Range, Stride};
 use crate::space::{Mode, Space};
 use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
+use crate::transport::room::Room;
 use crate::transport::send::Sending;
 
 /// The CPUs of a common flush, and how they are reached.
@@ -179,17 +180,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             local();
         }
         self.refuse_in_handler();
-        let mut request = Request::to_one();
-        request.fill(&EncodedRequest::space(space.id, generation, &range), 0, 0);
+        let mut room = Room::new();
+        let mut placed = room.put(Request::to_one());
+        placed.fill(&EncodedRequest::space(space.id, generation, &range), 0, 0);
+        let request = &*placed;
         let sending = own.own.sending.set();
         let about = (space.id, generation);
-        let place = self.put(target, me, &request);
+        let place = self.put(target, me, request);
         let mut fresh = place.is_some_and(|(_, first)| first || sending.nested);
         // From here on this frame is not left before the target is done with it, not even if a hook panics (C5).
         let complete = WaitOnDrop(|| self.wait_reporting(|| (me, cpu, about), || request.is_complete()));
         match place {
-            Some((slot, _)) => self.take_back_if_off(target, slot, &request),
-            None => fresh = self.request_when_free(cpu, &request, me, sending.nested, about),
+            Some((slot, _)) => self.take_back_if_off(target, slot, request),
+            None => fresh = self.request_when_free(cpu, request, me, sending.nested, about),
         }
         if place.is_some() && fresh {
             self.interrupt_one(cpu);

@@ -333,3 +333,6 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         engine.wait_reporting(|| (waiter, cpu, self.about()), answered);
     }
 }
+
+#[cfg(test)]
+mod tests;

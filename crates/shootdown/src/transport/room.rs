@@ -23,6 +23,13 @@ pub(crate) struct Room<F: Facade> {
     rest: Rest<F>,
 }
 
+/// Bytes of a room of the processor's own words.
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
+pub(crate) const ROOM: usize = size_of::<Room<crate::facade::Native>>();
+
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
+const _: () = assert!(ROOM == 184);
+
 /// The larger of tickets and a request's words, and their alignment.
 #[repr(C)]
 union Rest<F: Facade> {
