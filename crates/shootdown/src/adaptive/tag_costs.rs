@@ -57,6 +57,12 @@ impl Share {
         }
     }
 
+    /// Whether it is more than one sample. The first sample of a space is the first request that is broadcast under
+    /// every tag, so one that had targets: alone it says nothing about the requests that had none.
+    pub(super) fn is_mean(self) -> bool {
+        self.samples > 1
+    }
+
     /// After a timed request that only shows on how many `others` the space is active.
     pub(super) fn decayed(self, others: u64) -> Share {
         Share {

@@ -77,7 +77,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         } else {
             self.policy().demote_after
         };
-        let found = active >= least && exceeds_by_hysteresis(without, with.max(broadcast_cost.ns));
+        let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
+        let found = active >= least
+            && share.is_mean()
+            && exceeds_by_hysteresis(without, with.max(broadcast_cost.ns));
         self.confirm_streak(space, found, times).then_some((without, with))
     }
 

@@ -337,10 +337,28 @@ fn targeted_broadcast_cost_includes_its_targets() {
             ..Costs::PRIORS
         };
         engine.costs.store(&costs, Interrupts::of(&costs));
-        engine.should_promote(space, 0, (3, 2), 2)
+        [(); 2].map(|()| engine.should_promote(space, 0, (3, 2), 2))
     };
-    assert_eq!(worth(three(DESIGN)), Some((2100, 1500)));
-    aimed(|engine, space| assert_eq!(worth((engine, space)), None, "it would be 2000"));
+    assert_eq!(worth(three(DESIGN)), [None, Some((2100, 1500))]);
+    aimed(|engine, space| assert_eq!(worth((engine, space)), [None, None], "it would be 2000"));
+}
+
+/// The first sample of a space is a request that had targets. Here the second had none, so that half of the requests
+/// with interrupts cost less than a broadcast for each.
+#[test]
+fn one_sample_does_not_promote() {
+    let (engine, space) = three(DESIGN);
+    let costs = Costs {
+        interrupt_ns: 1000,
+        disturbed_ns: 500,
+        broadcast_ns: 1000,
+        ..Costs::PRIORS
+    };
+    engine.costs.store(&costs, Interrupts::of(&costs));
+    assert!(engine.is_new(space));
+    assert_eq!(engine.should_promote(space, 0, (2, 2), 1), None);
+    assert!(!engine.is_new(space));
+    assert_eq!(engine.should_promote(space, 0, (2, 2), 0), None);
 }
 
 #[test]
