@@ -384,6 +384,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Loads the kernel's root in place of the loaded space; interrupts off, on that CPU.
+    // Not inlined: four callers, one body.
+    #[inline(never)]
     pub(crate) fn unload(&self, cpu: &PerCpu<K::Facade>) {
         // SAFETY: interrupts are off.
         let Some(space) = (unsafe { self.loaded(cpu) }) else {
