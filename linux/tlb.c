@@ -110,14 +110,14 @@ void shootdown_panic(const char *text, size_t length)
 	panic("shootdown: %.*s", (int)length, text);
 }
 
-static void set_rdpmc(struct mm_struct *mm)
+static __always_inline void set_rdpmc(struct mm_struct *mm)
 {
 #ifdef CONFIG_PERF_EVENTS
-	bool everyone = static_branch_unlikely(&rdpmc_always_available_key);
-	bool nobody = static_branch_unlikely(&rdpmc_never_available_key);
-
-	if (!everyone && (nobody || !atomic_read(&mm->context.perf_rdpmc_allowed))) {
-		cr4_clear_bits_irqsoff(X86_CR4_PCE);
+	if (!static_branch_unlikely(&rdpmc_always_available_key) &&
+	    (static_branch_unlikely(&rdpmc_never_available_key) || !atomic_read(&mm->context.perf_rdpmc_allowed))) {
+		/* Usually clear already: no call. */
+		if (this_cpu_read(cpu_tlbstate.cr4) & X86_CR4_PCE)
+			cr4_clear_bits_irqsoff(X86_CR4_PCE);
 		return;
 	}
 	/* What other tasks have counted is not this one's. */
@@ -133,11 +133,14 @@ void cr4_update_pce(void *unused)
 }
 #endif
 
-static void has_loaded(struct mm_struct *prev, struct mm_struct *next)
+static __always_inline void has_loaded(struct mm_struct *prev, struct mm_struct *next)
 {
 	this_cpu_write(cpu_tlbstate.loaded_mm, next);
 	set_rdpmc(next);
-	switch_ldt(prev, next);
+#ifdef CONFIG_MODIFY_LDT_SYSCALL
+	if (unlikely(prev->context.ldt || next->context.ldt))
+		switch_ldt(prev, next);
+#endif
 }
 
 /*
@@ -323,15 +326,17 @@ void switch_mm_irqs_off(struct mm_struct *unused, struct mm_struct *next, struct
 		}
 		return;
 	}
-	separate(task);
+	/* Otherwise nothing reads last_user_mm_spec, which asks for a barrier from the start. */
+	if (static_branch_likely(&switch_mm_cond_ibpb) || static_branch_unlikely(&switch_mm_always_ibpb))
+		separate(task);
 	if (next == &init_mm) {
 		shootdown_switch_to_kernel(engine);
 		return;
 	}
-	this_cpu_write(cpu_tlbstate.loaded_mm, LOADED_MM_SWITCHING);
 	this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
+	/* Until has_loaded() loaded_mm is prev. nmi_uaccess_okay() asks the engine too, which knows what CR3 holds. */
 	barrier();
-	shootdown_switch_to(engine, space_of(next));
+	shootdown_switch_to_interrupts_off(engine, space_of(next));
 	barrier();
 	has_loaded(prev, next);
 }

@@ -853,6 +853,14 @@ void shootdown_cpu_offline(const struct shootdown_engine *engine);
 void shootdown_switch_to(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
+ * As shootdown_switch_to, for a caller that has interrupts off: it neither masks them nor asks whether they are.
+ *
+ * # Safety
+ * As shootdown_switch_to. Interrupts are off on this CPU.
+ */
+void shootdown_switch_to_interrupts_off(const struct shootdown_engine *engine, const struct shootdown_space *space);
+
+/**
  * Loads the kernel's own root: this CPU leaves its space.
  *
  * # Safety

@@ -40,6 +40,19 @@ pub unsafe extern "C" fn shootdown_switch_to(engine: *const shootdown_engine, sp
     unsafe { engine_of(engine).switch_to(space_of(space)) }
 }
 
+/// As shootdown_switch_to, for a caller that has interrupts off: it neither masks them nor asks whether they are.
+///
+/// # Safety
+/// As shootdown_switch_to. Interrupts are off on this CPU.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_switch_to_interrupts_off(
+    engine: *const shootdown_engine,
+    space: *const shootdown_space,
+) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).switch_to_interrupts_off(space_of(space)) }
+}
+
 /// Loads the kernel's own root: this CPU leaves its space.
 ///
 /// # Safety

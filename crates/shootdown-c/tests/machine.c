@@ -431,10 +431,13 @@ int main(int argc, char **argv)
             shootdown_flush(engine, spaces[0], pages(3, 2));
             current = 1;
             cpus[1].lazy = false;
-            if (elsewhere)
-                shootdown_switch_to(engine, spaces[0]);
-            else
+            if (elsewhere) {
+                cpus[1].interrupts_off = true;
+                shootdown_switch_to_interrupts_off(engine, spaces[0]);
+                cpus[1].interrupts_off = false;
+            } else {
                 shootdown_leave_lazy(engine, spaces[0]);
+            }
             CHECK(shootdown_user_access_ok(engine, spaces[0]));
             touch(1, 0, 3);
             touch(1, 0, 4);

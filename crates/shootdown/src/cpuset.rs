@@ -13,7 +13,8 @@ pub type CpuId = usize;
 /// Most words that a scan reads without a summary: one cache line, 512 CPUs.
 const FLAT_WORDS: usize = 8;
 
-/// A shared set of CPUs, for one space or for the online CPUs. Joining and leaving are full barriers.
+/// A shared set of CPUs, for one space or for the online CPUs. Joining and leaving are full barriers. Numbers of CPUs
+/// are below `64 * W`, which debug builds check.
 ///
 /// Above 512 CPUs a summary counts, per word, the CPUs that are members or are about to join. A joining CPU raises its
 /// count *before* it sets its bit, and a leaving one lowers it *after* clearing, so a count of zero proves the word
@@ -51,10 +52,18 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         }
     }
 
+    /// The word of `cpu`, and its bit there.
+    #[inline]
+    fn place(cpu: CpuId) -> (usize, u64) {
+        // Numbers are below `64 * W`: with one word there is nothing to check.
+        debug_assert!(cpu < 64 * W, "no such CPU");
+        (if W == 1 { 0 } else { cpu / 64 }, 1 << (cpu % 64))
+    }
+
     /// Adds `cpu`; a full barrier. Any context. Must only be called by the CPU itself, or while it is off.
     #[inline]
     pub fn join(&self, cpu: CpuId) {
-        let (leaf, bit) = (cpu / 64, 1 << (cpu % 64));
+        let (leaf, bit) = Self::place(cpu);
         if Self::SUMMARISED {
             if self.leaves[leaf].load(Ordering::Relaxed) & bit != 0 {
                 F::full_barrier();
@@ -69,7 +78,7 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
     /// off.
     #[inline]
     pub fn leave(&self, cpu: CpuId) {
-        let (leaf, bit) = (cpu / 64, 1 << (cpu % 64));
+        let (leaf, bit) = Self::place(cpu);
         if self.leaves[leaf].load(Ordering::Relaxed) & bit == 0 {
             return;
         }
@@ -82,7 +91,8 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
     /// Whether `cpu` is in the set. Acquire: what the CPU did before it joined or left is visible.
     #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {
-        self.leaves[cpu / 64].load(Ordering::Acquire) >> (cpu % 64) & 1 == 1
+        let (leaf, bit) = Self::place(cpu);
+        self.leaves[leaf].load(Ordering::Acquire) & bit != 0
     }
 
     /// Calls `visit` for every CPU in the set (acquire loads), in ascending order. Not a snapshot: a CPU that joins or
@@ -147,7 +157,7 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
     /// stops at the first member found, and reads no words of CPUs that the machine does not have.
     #[inline]
     pub fn has_others(&self, cpu: CpuId, cpus: usize) -> bool {
-        let (own, bit) = (cpu / 64, 1 << (cpu % 64));
+        let (own, bit) = Self::place(cpu);
         if W == 1 {
             return self.leaves[0].load(Ordering::Acquire) & !bit != 0;
         }

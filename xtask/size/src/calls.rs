@@ -33,6 +33,7 @@ calls! {
     engine_cpu_offline(engine) { engine.cpu_offline() }
     engine_enter_kernel(engine, space: &Mm) -> bool { engine.enter_kernel(space) }
     engine_switch_to(engine, space: &Mm) { unsafe { engine.switch_to(space) } }
+    engine_switch_to_interrupts_off(engine, space: &Mm) { unsafe { engine.switch_to_interrupts_off(space) } }
     engine_enter_lazy(engine) { engine.enter_lazy() }
     engine_leave_lazy(engine, space: &Mm) { unsafe { engine.leave_lazy(space) } }
     engine_switch_to_kernel(engine) { engine.switch_to_kernel() }

@@ -78,9 +78,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.policy().demote_after
         };
         let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
-        let found = active >= least
-            && share.is_mean()
-            && exceeds_by_hysteresis(without, with.max(broadcast_cost.ns));
+        let found = active >= least && share.is_mean() && exceeds_by_hysteresis(without, with.max(broadcast_cost.ns));
         self.confirm_streak(space, found, times).then_some((without, with))
     }
 

@@ -13,7 +13,8 @@
 //!   after.
 //! * **C3** `unload`, `switch_to_masked`: a CPU leaves a set after the new root is loaded. Entries for freed tables are
 //!   dropped by the load.
-//! * **C4** `load_slot`: a slot that gets a new owner is flushed by the load of the root, in one step.
+//! * **C4** `load_slot`: a slot that gets a new owner is flushed by the load of the root, in one step. Without tags
+//!   (`load_untagged`) every load drops everything.
 //! * **C5** `cpu_offline` answers pending requests; `cpu_online` flushes everything. In between no CPU waits for this
 //!   one.
 //!

@@ -291,6 +291,11 @@ impl State {
     pub(crate) const fn id(self) -> u64 {
         self.0 >> Self::ID_SHIFT
     }
+    /// Whether its space is that one, by one comparison of a word that a switch makes anyway.
+    #[inline]
+    pub(crate) const fn names(self, id: u64) -> bool {
+        self.0 ^ id << Self::ID_SHIFT < 1 << Self::ID_SHIFT
+    }
     #[inline]
     pub(crate) const fn is_lazy(self) -> bool {
         self.0 & Self::LAZY != 0

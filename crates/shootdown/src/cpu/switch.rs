@@ -30,41 +30,108 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// `cpu_offline`, or [`retire`](Self::retire), after which it may be dropped.
     pub unsafe fn switch_to(&self, space: &Space<K::Facade, W>) {
         // SAFETY: the caller's.
-        let switch = || unsafe { self.switch_to_masked(space) };
+        let switch = || unsafe { self.switch_apart(space) };
         // Interrupts stay off until the loaded space and its tag are published (regression 37).
         self.masked(switch);
     }
 
-    /// [`switch_to`](Self::switch_to) with interrupts off.
+    /// [`switch_to_interrupts_off`](Self::switch_to_interrupts_off) in a function of its own.
     ///
     /// # Safety
     /// As there.
-    unsafe fn switch_to_masked(&self, space: &Space<K::Facade, W>) {
+    // Not inlined: it ends in tail calls, so that only the small frame of `switch_to` is below a CPU that comes online
+    // (`cargo xtask stack`).
+    #[inline(never)]
+    unsafe fn switch_apart(&self, space: &Space<K::Facade, W>) {
+        // SAFETY: the caller's.
+        unsafe { self.switch_to_interrupts_off(space) }
+    }
+
+    /// [`switch_to`](Self::switch_to) for a caller that has interrupts off, as most schedulers do: it neither masks
+    /// them nor asks whether they are.
+    ///
+    /// # Panics
+    /// As there.
+    ///
+    /// # Safety
+    /// As there. Interrupts are off on this CPU.
+    // Always: once in the caller, once in `switch_apart`.
+    #[inline(always)]
+    pub unsafe fn switch_to_interrupts_off(&self, space: &Space<K::Facade, W>) {
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
         self.quiescent_here(cpu);
         let state = cpu.own_state();
-        if state.id() == space.id {
+        if state.names(space.id) {
             if state.is_lazy() {
                 self.leave_lazy_here(cpu, space);
             }
             return;
         }
-        if state.is_off() {
-            debug_assert!(false, "CPU {me} loads a space while it is off");
-            // Flushes have not waited for it, so its entries must not be used (C5, C6).
-            self.cpu_online();
+        // SAFETY: the caller's; except in the first case this CPU is online.
+        unsafe {
+            if state.is_off() {
+                self.switch_when_off(cpu, me, space);
+            } else if self.machine().has_tags() {
+                self.switch_otherwise(cpu, me, space);
+            } else {
+                self.switch_to_masked::<false>(cpu, me, space);
+            }
         }
+    }
+
+    /// [`switch_to_masked`](Self::switch_to_masked) on a CPU that is off: it comes online first. Flushes have not waited
+    /// for it, so its entries must not be used (C5, C6).
+    ///
+    /// # Safety
+    /// As there, except that the CPU is off.
+    #[cold]
+    #[inline(never)]
+    unsafe fn switch_when_off(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
+        debug_assert!(false, "CPU {me} loads a space while it is off");
+        self.cpu_online();
+        // SAFETY: the caller's, and this CPU is online.
+        unsafe { self.switch_otherwise(cpu, me, space) }
+    }
+
+    /// [`switch_to_masked`](Self::switch_to_masked) where there may be tags.
+    ///
+    /// # Safety
+    /// As there.
+    // Not inlined: a switch without tags would save registers for it.
+    #[inline(never)]
+    unsafe fn switch_otherwise(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
+        // SAFETY: the caller's.
+        unsafe { self.switch_to_masked::<true>(cpu, me, space) }
+    }
+
+    /// Loads `space` in place of the loaded one. `TAGS`: there may be tags.
+    ///
+    /// # Safety
+    /// As [`switch_to`](Self::switch_to). Interrupts are off, and this CPU is online.
+    #[inline(always)]
+    unsafe fn switch_to_masked<const TAGS: bool>(
+        &self,
+        cpu: &PerCpu<K::Facade>,
+        me: usize,
+        space: &Space<K::Facade, W>,
+    ) {
+        // Read once: the compiler does not know that nothing below writes it.
+        let id = space.id;
         // SAFETY: interrupts are off; the previous space is loaded, or being left, until step 4 publishes.
         let previous = unsafe { self.loaded(cpu) };
 
         // Step 1: publish that this CPU is switching. Requesters of either space include it (rule 5).
-        cpu.publish(State::switching(space.id));
+        cpu.publish(State::switching(id));
         // Step 2: join. A full barrier. Pairs with `dispatch`, which increments the generation (full barrier) and then
         // reads set and states: either it sees this CPU, or this CPU sees its generation.
         self.join(space, me);
         // Step 3: choose the tag (reads the mode), read the generation, load the root.
-        let on_system_tag = self.load(cpu, me, space);
+        let on_system_tag = if TAGS {
+            self.load(cpu, me, space)
+        } else {
+            self.load_untagged(cpu, space)
+        };
         // Step 4: leave the old set. Never before the new root is loaded (regressions 23 and 40): until then this CPU
         // can still fill from the old tables. Then publish the loaded space (release). Never before: with that this CPU
         // is done with the old space, which may be dropped (`retire` waits for members that are switching).
@@ -72,9 +139,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             .space
             .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
         if let Some(previous) = previous {
-            self.depart(previous, me);
+            self.depart::<TAGS>(previous, me);
         }
-        cpu.publish(State::loaded(space.id, on_system_tag));
+        cpu.publish(State::loaded(id, on_system_tag));
         self.flush_deferred_here(cpu);
     }
 
@@ -95,10 +162,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// unnecessary scans (C6).
     ///
     /// It also stays where departures wait for a request: for all spaces, or for those that other CPUs are in.
-    fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
-        let mode = self.mode(space);
-        let stays = matches!(mode, Mode::Rolled { .. } | Mode::System(_))
-            || self.holds_tag_in_set(mode)
+    /// `TAGS`: there may be tags.
+    fn depart<const TAGS: bool>(&self, space: &Space<K::Facade, W>, me: usize) {
+        let stays = TAGS && self.stays_under_tag(space)
             || match self.departure() {
                 Departure::AtSwitch => false,
                 #[cfg(feature = "published")]
@@ -108,6 +174,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !stays {
             space.cpus.leave(me);
         }
+    }
+
+    fn stays_under_tag(&self, space: &Space<K::Facade, W>) -> bool {
+        let mode = self.mode(space);
+        matches!(mode, Mode::Rolled { .. } | Mode::System(_)) || self.holds_tag_in_set(mode)
     }
 
     /// Whether a CPU that may hold entries under the tag of a space in that mode has to stay in the space's set after
@@ -121,6 +192,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.
     fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
+        if !self.machine().has_tags() {
+            return self.load_untagged(cpu, space);
+        }
         let tag = match (self.tags(), self.mode(space)) {
             (crate::design::Tags::System, _) => {
                 // From the choice of the next tag, a roll-over reserves that one for this CPU, and no longer the loaded
@@ -162,23 +236,31 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         Tag(self.machine().first_tag + index as u16)
     }
 
+    /// Loads the root where there are no tags, which drops everything. Returns that the tag is not system-wide.
+    #[inline]
+    fn load_untagged(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> bool {
+        // Slot and tag are always 0, and no owner of the slot is looked for.
+        let slot = &cpu.own.slots[0];
+        // After the full barrier of the join (step 2).
+        let current = space.log.generation.load(Ordering::Acquire);
+        K::Facade::before_root_load();
+        self.kernel.load_root(space.root, Tag(0), false);
+        slot.generation.store(current, Ordering::Relaxed);
+        false
+    }
+
     /// Loads `space` under one of this CPU's slots: its own if it still has one, otherwise the next victim's.
     pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
         let slots = &cpu.own.slots[..self.slots()];
         let found = slots
             .iter()
             .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
-        let index = found.unwrap_or_else(|| {
-            let victim = cpu.own.next_victim.load(Ordering::Relaxed) as usize % slots.len();
-            cpu.own.next_victim.store(victim as u64 + 1, Ordering::Relaxed);
-            victim
-        });
+        let index = found.unwrap_or_else(|| self.victim(cpu, slots.len()));
         let (slot, tag) = (&slots[index], self.slot_tag(index));
         let seen = found.map_or(0, |_| slot.generation.load(Ordering::Relaxed));
         // After the full barrier of the join (step 2).
         let current = space.log.generation.load(Ordering::Acquire);
-        // Without tags the load itself drops everything.
-        let missed = if found.is_some() && self.machine().has_tags() {
+        let missed = if found.is_some() {
             self.missed(&space.log, seen, current)
         } else {
             Missed::Whole
@@ -201,6 +283,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if missed == Missed::Leaves {
             self.flush_logged(slot, &space.log, (seen, current), tag);
         }
+    }
+
+    /// The next of `slots` slots to be evicted.
+    #[inline]
+    fn victim(&self, cpu: &PerCpu<K::Facade>, slots: usize) -> usize {
+        let next = cpu.own.next_victim.load(Ordering::Relaxed) as usize;
+        let victim = if next < slots { next } else { 0 };
+        cpu.own.next_victim.store(victim as u64 + 1, Ordering::Relaxed);
+        victim
     }
 
     /// Loads a root and drops everything under its tag. The user half is not loaded, so it can be dropped first.
@@ -279,6 +370,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Rule 4: clear lazy, full barrier, read the generation, catch up.
+    // Not inlined: a switch would save registers for it.
+    #[inline(never)]
     fn leave_lazy_here(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
         let state = cpu.state();
         cpu.publish(state.not_lazy());
@@ -315,6 +408,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Loads the kernel's root in place of the loaded space; interrupts off, on that CPU.
+    // Not inlined: four callers, one body.
+    #[inline(never)]
     pub(crate) fn unload(&self, cpu: &PerCpu<K::Facade>) {
         // SAFETY: interrupts are off.
         let Some(space) = (unsafe { self.loaded(cpu) }) else {
@@ -331,7 +426,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Before this CPU leaves the set, after which the space may be freed.
         self.kernel.unloaded(space.root());
         // In this order, as in step 4 of `switch_to_masked`.
-        self.depart(space, self.kernel.cpu());
+        self.depart::<true>(space, self.kernel.cpu());
         cpu.publish(State::KERNEL);
     }
 }

@@ -1,4 +1,5 @@
 //! A machine without tags: every root is loaded under tag 0 and nothing survives a load, for every policy.
+//! A switch for callers with interrupts off, with tags and without.
 
 use crate::{LIMITS, Memory, Recorder};
 use shootdown::{Local, Machine, Policy, Range, Root, Space, Tag};
@@ -80,4 +81,27 @@ fn tagged_machine_keeps_entries_of_a_fresh_space() {
     ];
     assert_eq!(loads, expected);
     let _done = engine.retire(&space);
+}
+
+#[test]
+fn switch_with_interrupts_off_leaves_them_alone() {
+    for machine in [NO_TAGS, Machine::PCID] {
+        let kernel = Recorder::default();
+        let mut memory = Memory::new(1, Policy::IPI.on(machine));
+        let engine = memory.engine(&kernel, Policy::IPI.on(machine));
+        let spaces = [1, 2].map(|root| engine.space(Root(root)));
+        kernel.masked.set(true);
+        *kernel.on_mask.borrow_mut() = Some(Box::new(|| panic!("interrupts are masked again")));
+        for next in [0, 1, 1] {
+            // SAFETY: each space is retired before it is dropped.
+            unsafe { engine.switch_to_interrupts_off(&spaces[next]) };
+        }
+        kernel.on_mask.take();
+        assert!(kernel.masked.replace(false));
+        assert_eq!(kernel.loads.take().len(), 2);
+        assert_eq!(spaces.each_ref().map(|space| space.cpus().len()), [0, 1]);
+        for space in &spaces {
+            let _done = engine.retire(space);
+        }
+    }
 }

@@ -294,6 +294,15 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             }
             .on(Machine::PCID),
         ),
+        ("no tags", Policy::IPI.on(Machine::NO_TAGS)),
+        (
+            "no tags, log, asks at once",
+            Policy {
+                departure: Departure::WhenShared { looks: 1 },
+                ..Policy::ADAPTIVE
+            }
+            .on(Machine::NO_TAGS),
+        ),
     ]
     .into_iter()
 }
