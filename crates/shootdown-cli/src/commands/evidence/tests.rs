@@ -215,7 +215,10 @@ fn intervals_use_the_printed_deviations(lines: &[Line]) {
     let all: Vec<&Line> = lines.iter().collect();
     for (kind, off) in interval::OFF {
         let (found, _) = coverage::off(&all, kind).unwrap();
-        assert!((found - off).abs() < 0.015, "{kind:?}: {found:.3} is printed, {off} is in use");
+        assert!(
+            (found - off).abs() < 0.015,
+            "{kind:?}: {found:.3} is printed, {off} is in use"
+        );
     }
 }
 
