@@ -12,6 +12,7 @@
 //!    cost must confirm it several times in a row ([`demote_after`](crate::Policy::demote_after)). Means are compared,
 //!    not samples: the number of active CPUs and the cost of a broadcast both vary by half. A tag given up at a peak
 //!    would be measured against that peak ever after.
+//!    One sample promotes no space: the first is a request that had targets (`Share::is_mean`).
 //! 3. Under a tag, nothing is learned about the cost without one. So the estimate decays, and the space is occasionally
 //!    tried without a tag. Without a tag the cost of a broadcast decays in the same way.
 
@@ -53,7 +54,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Called after a request to `targets` CPUs of a space that is active on `active`. Records how many of those were
     /// targets. Returns the cost of a request without a tag and with one, ns, if the space should be promoted, which
-    /// takes at least `least` active CPUs. Two CPUs that record at once lose one sample: relaxed, as everywhere here.
+    /// takes two samples and at least `least` active CPUs. Two CPUs that record at once lose one sample: relaxed, as
+    /// everywhere here.
     pub(crate) fn should_promote(
         &self,
         space: &Space<K::Facade, W>,

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::runs::figure;
 use super::{Line, distinct};
-use crate::comparison::interval::{Figure, Interval};
+use crate::comparison::interval::{self, Figure, Interval};
 use crate::print::number::{self, median};
 
 /// The number of rows within their intervals.
@@ -19,23 +19,31 @@ pub(super) struct Coverage {
     pub(super) within_left_out: usize,
     /// Half the width of an interval, as a share of the simulated number.
     pub(super) median_half_width: f64,
+    /// The same of the ranges of the model's numbers alone.
+    pub(super) median_half_width_of_ranges: f64,
+    /// The same of the model's other errors alone.
+    pub(super) median_half_width_of_errors: f64,
 }
 
 impl Coverage {
     /// For all held-out rows; `None` without any.
     pub(super) fn of(lines: &[Line]) -> Option<Coverage> {
         let held_out = lines.iter().filter(|line| !line.published.fitted);
-        let judged: Vec<(bool, bool, f64)> = held_out
+        let judged: Vec<(bool, bool, [Interval; 3])> = held_out
             .filter_map(|line| {
-                let half_width = line.interval?.half_width();
-                Some((line.is_within()?, left_out(lines, line)?, half_width))
+                let (whole, kind) = (line.interval?, figure(&line.published));
+                let parts = [whole, whole.with_off(kind, 0.0), interval::of_kind(kind)];
+                Some((line.is_within()?, left_out(lines, line)?, parts))
             })
             .collect();
+        let half_width = |part: usize| median(judged.iter().map(|(.., parts)| parts[part].half_width()));
         (!judged.is_empty()).then(|| Coverage {
             rows: judged.len(),
             within: judged.iter().filter(|(within, ..)| *within).count(),
             within_left_out: judged.iter().filter(|(_, within, _)| *within).count(),
-            median_half_width: median(judged.iter().map(|(.., width)| *width)),
+            median_half_width: half_width(0),
+            median_half_width_of_ranges: half_width(1),
+            median_half_width_of_errors: half_width(2),
         })
     }
 }
@@ -79,7 +87,7 @@ const NEAREST: f64 = 0.9;
 
 /// The standard deviation of the logarithm of simulated over published, for the nearest held-out rows of a kind, and
 /// the number of rows.
-fn off(lines: &[&Line], kind: Figure) -> Option<(f64, usize)> {
+pub(super) fn off(lines: &[&Line], kind: Figure) -> Option<(f64, usize)> {
     let held_out = lines
         .iter()
         .filter(|line| !line.published.fitted && figure(&line.published) == kind);
@@ -101,11 +109,14 @@ pub(super) fn text(lines: &[Line]) -> String {
     };
     let share = |within: usize| number::percent(within as f64 / found.rows as f64);
     let mut text = format!(
-        "90 % intervals: of {} not fitted, {} within ({}), median width ±{}\n",
+        "90 % intervals: of {} not fitted, {} within ({}), median width ±{}\n  \
+         of the ranges of the model's numbers alone ±{}, of its other errors alone ±{}\n",
         number::counted(found.rows, "row"),
         found.within,
         share(found.within),
-        number::percent(found.median_half_width)
+        number::percent(found.median_half_width),
+        number::percent(found.median_half_width_of_ranges),
+        number::percent(found.median_half_width_of_errors)
     );
     if distinct(lines, |line| &line.published.table).len() > 1 {
         text.push_str(&format!(

@@ -1,6 +1,7 @@
 use super::runs::measured;
 use super::*;
 use crate::args::RunArgs;
+use crate::comparison::interval;
 use crate::published;
 use crate::runs::fake::{self, Fake};
 use crate::runs::queue::Outcome;
@@ -186,6 +187,7 @@ fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
     let (near, mut lines): (Vec<_>, Vec<_>) = simulated(&held_out, 1).into_iter().partition(is_within(0.05));
     let near: Vec<_> = near.into_iter().map(|line| line.published).collect();
     lines.extend(simulated(&near, 3));
+    intervals_use_the_printed_deviations(&lines);
     let on_the_limit = is_within(0.001);
     lines.retain(|line| !on_the_limit(line));
     for line in &lines {
@@ -206,6 +208,18 @@ fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
         lines.iter().any(|line| line.why().is_some()),
         "the model is not perfect"
     );
+}
+
+/// One run of a row for the command's three: the second decimal may differ by one.
+fn intervals_use_the_printed_deviations(lines: &[Line]) {
+    let all: Vec<&Line> = lines.iter().collect();
+    for (kind, off) in interval::OFF {
+        let (found, _) = coverage::off(&all, kind).unwrap();
+        assert!(
+            (found - off).abs() < 0.015,
+            "{kind:?}: {found:.3} is printed, {off} is in use"
+        );
+    }
 }
 
 fn with_explanation(of: &Line) -> Line {
