@@ -30,9 +30,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// `cpu_offline`, or [`retire`](Self::retire), after which it may be dropped.
     pub unsafe fn switch_to(&self, space: &Space<K::Facade, W>) {
         // SAFETY: the caller's.
-        let switch = || unsafe { self.switch_to_interrupts_off(space) };
+        let switch = || unsafe { self.switch_apart(space) };
         // Interrupts stay off until the loaded space and its tag are published (regression 37).
         self.masked(switch);
+    }
+
+    /// [`switch_to_interrupts_off`](Self::switch_to_interrupts_off) in a function of its own.
+    ///
+    /// # Safety
+    /// As there.
+    // Not inlined: it ends in tail calls, so that only the small frame of `switch_to` is below a CPU that comes online
+    // (`cargo xtask stack`).
+    #[inline(never)]
+    unsafe fn switch_apart(&self, space: &Space<K::Facade, W>) {
+        // SAFETY: the caller's.
+        unsafe { self.switch_to_interrupts_off(space) }
     }
 
     /// [`switch_to`](Self::switch_to) for a caller that has interrupts off, as most schedulers do: it neither masks
@@ -43,7 +55,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     ///
     /// # Safety
     /// As there. Interrupts are off on this CPU.
-    #[inline]
+    // Always: once in the caller, once in `switch_apart`.
+    #[inline(always)]
     pub unsafe fn switch_to_interrupts_off(&self, space: &Space<K::Facade, W>) {
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
@@ -55,29 +68,40 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
             return;
         }
-        // SAFETY: interrupts are off; a CPU that is off comes online first.
+        // SAFETY: the caller's; except in the first case this CPU is online.
         unsafe {
-            if state.is_off() || self.machine().has_tags() {
-                self.switch_otherwise(cpu, me, space, state);
+            if state.is_off() {
+                self.switch_when_off(cpu, me, space);
+            } else if self.machine().has_tags() {
+                self.switch_otherwise(cpu, me, space);
             } else {
                 self.switch_to_masked::<false>(cpu, me, space);
             }
         }
     }
 
-    /// [`switch_to_masked`](Self::switch_to_masked) with tags, or on a CPU that is off.
+    /// [`switch_to_masked`](Self::switch_to_masked) on a CPU that is off. It comes online first: flushes have not
+    /// waited for it, so its entries must not be used (C5, C6).
     ///
     /// # Safety
-    /// As there, except that the CPU may be off.
+    /// As there, except that the CPU is off.
+    #[cold]
+    #[inline(never)]
+    unsafe fn switch_when_off(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
+        debug_assert!(false, "CPU {me} loads a space while it is off");
+        self.cpu_online();
+        // SAFETY: the caller's, and this CPU is online.
+        unsafe { self.switch_otherwise(cpu, me, space) }
+    }
+
+    /// [`switch_to_masked`](Self::switch_to_masked) where there may be tags.
+    ///
+    /// # Safety
+    /// As there.
     // Not inlined: a switch without tags would save registers for it.
     #[inline(never)]
-    unsafe fn switch_otherwise(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>, state: State) {
-        if state.is_off() {
-            debug_assert!(false, "CPU {me} loads a space while it is off");
-            // Flushes have not waited for it, so its entries must not be used (C5, C6).
-            self.cpu_online();
-        }
-        // SAFETY: the caller's, and this CPU is online.
+    unsafe fn switch_otherwise(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
+        // SAFETY: the caller's.
         unsafe { self.switch_to_masked::<true>(cpu, me, space) }
     }
 
