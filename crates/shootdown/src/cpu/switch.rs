@@ -80,8 +80,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// [`switch_to_masked`](Self::switch_to_masked) on a CPU that is off: it comes online first. Flushes have not waited
-    /// for it, so its entries must not be used (C5, C6).
+    /// [`switch_to_masked`](Self::switch_to_masked) on a CPU that is off. It comes online first: flushes have not
+    /// waited for it, so its entries must not be used (C5, C6).
     ///
     /// # Safety
     /// As there, except that the CPU is off.
