@@ -40,18 +40,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return None;
         }
         let looks = self.policy().reach == Reach::LocalFirst;
-        let pin = self.pinned();
-        let tag = Mode::tag_in(self.publish_rolled(space)?);
-        let secondary = self.notify_secondary(space, range);
-        // As in `flush_alone`.
-        if looks && !self.others_in(space, pin.cpu) {
-            self.masked(|| self.flush_range(tag, range));
-            self.kernel.event(Event::LocalOnly);
-        } else {
-            self.broadcast_leaf(tag, range);
-        }
-        // The synchronising instruction waits only for broadcasts of its own CPU.
-        drop(pin);
+        let secondary = {
+            // To the end of the broadcast: the synchronising instruction waits only for broadcasts of its own CPU.
+            let pin = self.pinned();
+            let tag = Mode::tag_in(self.publish_rolled(space)?);
+            let secondary = self.notify_secondary(space, range);
+            // As in `flush_alone`.
+            if looks && !self.others_in(space, pin.cpu) {
+                self.masked(|| self.flush_range(tag, range));
+                self.kernel.event(Event::LocalOnly);
+            } else {
+                self.broadcast_leaf(tag, range);
+            }
+            secondary
+        };
         self.await_secondary(secondary);
         Some(Flushed::new(space.id, range.tables()))
     }
