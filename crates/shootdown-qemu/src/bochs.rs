@@ -28,6 +28,9 @@ const SPEED: u32 = 2_000_000;
 const SPEED_OF_LINUX: u32 = 50_000_000;
 /// Instructions of a CPU's turn.
 const TURN: u32 = 16;
+/// Starts of Bochs while every port for its screen is taken, and the pause between them.
+const PORT_TRIES: u32 = 10;
+const PORT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A Bochs that can be used.
 #[derive(Debug, Clone)]
@@ -120,8 +123,28 @@ impl Bochs {
         Err(format!("{why}; see {}; its console ends:\n{last}", folder.display()))
     }
 
-    /// The lines of both serial ports, and the rest of the result.
+    /// [`try_in`](Self::try_in), again if Bochs finds no port for its screen. It tries only 50, which other programs on
+    /// the host may hold for a moment, and Debian's Bochs has no display without a port or a terminal.
     fn run_in(
+        &self,
+        iso: &Path,
+        machine: &Machine<'_>,
+        folder: &Path,
+        most: Duration,
+    ) -> Result<(Vec<String>, Vec<String>, Run), String> {
+        let mut again = PORT_TRIES;
+        loop {
+            again -= 1;
+            let ran = self.try_in(iso, machine, folder, most)?;
+            if again == 0 || !has_no_port(&ran.2.errors) {
+                return Ok(ran);
+            }
+            std::thread::sleep(PORT_PAUSE);
+        }
+    }
+
+    /// The lines of both serial ports, and the rest of the result.
+    fn try_in(
         &self,
         iso: &Path,
         machine: &Machine<'_>,
@@ -177,6 +200,11 @@ fn lines(path: &Path) -> Vec<String> {
 fn complaint(text: &str) -> Option<String> {
     let is_one = |line: &&str| line.contains("PANIC") || line.contains("exception()") || line.starts_with("*** ");
     text.lines().find(is_one).map(str::to_owned)
+}
+
+/// Whether that is Bochs's complaint that every port for its screen is taken.
+fn has_no_port(complaint: &str) -> bool {
+    complaint.contains("could not bind any port")
 }
 
 /// How the kernel ended, by the last line that it printed.
@@ -272,6 +300,13 @@ mod tests {
             Some("p[CPU0] >>PANIC<< no ROM")
         );
         assert_eq!(complaint("i[CPU0] reset\n"), None);
+    }
+
+    #[test]
+    fn only_a_missing_port_for_the_screen_is_tried_again() {
+        let no_port = "p[RFB   ] >>PANIC<< RFB could not bind any port between 5900 and 5949\n";
+        assert!(has_no_port(&complaint(no_port).expect("it is a panic")));
+        assert!(!has_no_port("p[CPU0] >>PANIC<< no ROM"));
     }
 
     #[test]
