@@ -7,12 +7,18 @@ const WINDOW: Duration = Duration::from_millis(60);
 fn every_workload_counts_operations_without_stale_reads() {
     let allowed = cpus::allowed().unwrap();
     let some = &allowed[..allowed.len().min(2)];
-    for workload in Workload::ALL {
-        let measured = measure(workload, some, WINDOW, &AtomicBool::new(false));
-        let measured = measured
+    let measured = |workload: Workload, window| {
+        let measured = measure(workload, some, window, &AtomicBool::new(false));
+        measured
             .unwrap_or_else(|error| panic!("{}: {error}", workload.name()))
-            .unwrap();
-        assert!(measured.ops > 0 && measured.seconds > 0.0, "{}", workload.name());
+            .unwrap()
+    };
+    for workload in Workload::ALL {
+        // On a busy host the workers may not run at all in a short one.
+        let mut windows = [1, 10, 100].map(|times| WINDOW * times).into_iter();
+        let measured = windows.find_map(|window| Some(measured(workload, window)).filter(|measured| measured.ops > 0));
+        let measured = measured.unwrap_or_else(|| panic!("{}: no operation in six seconds", workload.name()));
+        assert!(measured.seconds > 0.0, "{}", workload.name());
         assert_eq!(measured.stale, 0, "{}", workload.name());
         assert_eq!(measured.checked > 0, workload == Workload::TlbFlush2);
         assert_eq!(measured.idle_ns.is_some(), workload == Workload::ContextSwitch);
