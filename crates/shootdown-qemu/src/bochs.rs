@@ -28,7 +28,7 @@ const SPEED: u32 = 2_000_000;
 const SPEED_OF_LINUX: u32 = 50_000_000;
 /// Instructions of a CPU's turn.
 const TURN: u32 = 16;
-/// Starts of Bochs while every port for its screen is taken, and the pause between them.
+/// Starts of Bochs while every port for its screen is taken, and the pause between them. A judgement: seen once.
 const PORT_TRIES: u32 = 10;
 const PORT_PAUSE: Duration = Duration::from_secs(1);
 

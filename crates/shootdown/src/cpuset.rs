@@ -158,10 +158,8 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
     #[inline]
     pub fn has_others(&self, cpu: CpuId, cpus: usize) -> bool {
         let (own, bit) = Self::place(cpu);
-        if W == 1 {
-            return self.leaves[0].load(Ordering::Acquire) & !bit != 0;
-        }
-        let words = cpus.div_ceil(64).min(W);
+        // With one word there is nothing to count: an engine has a CPU.
+        let words = if W == 1 { 1 } else { cpus.div_ceil(64).min(W) };
         if words > FLAT_WORDS {
             let lane = 0xFF << (own % LANES * 8);
             let counts = self.counts[..words.div_ceil(LANES)].iter().enumerate();

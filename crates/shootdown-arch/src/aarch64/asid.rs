@@ -54,8 +54,8 @@ impl Asid {
         }
     }
 
-    /// For a tag that passed [`new`](Self::new) when its root was loaded: one test less where it is invalidated.
-    pub const fn checked(tag: u16) -> Asid {
+    /// Without the check of [`new`](Self::new), for a tag that passed it when a root was loaded under it.
+    pub const fn known_to_fit(tag: u16) -> Asid {
         Asid(tag)
     }
 

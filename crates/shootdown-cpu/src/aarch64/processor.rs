@@ -97,8 +97,8 @@ impl Processor {
     /// The same for a tag whose entries are invalidated: there are none unless it was loaded, and that checked it.
     #[inline]
     fn loaded_asid(&self, tag: Tag) -> Asid {
-        debug_assert_eq!(Asid::new(tag.0, self.asids), Some(Asid::checked(tag.0)));
-        Asid::checked(tag.0)
+        debug_assert!(Asid::new(tag.0, self.asids).is_some(), "tags lie below `tag_limit`");
+        Asid::known_to_fit(tag.0)
     }
 
     /// Carries out a local invalidation; complete when [`local_sync`](Self::local_sync) returns.

@@ -63,9 +63,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         (active, least): (u32, u32),
         targets: usize,
     ) -> Option<(u64, u64)> {
+        let mut share = Share::unpack(space.target_share.load(Ordering::Relaxed));
         if active > 1 {
-            let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
-            let share = share.after(targets as u64, u64::from(active - 1));
+            share = share.after(targets as u64, u64::from(active - 1));
             space.target_share.store(share.pack(), Ordering::Relaxed);
         }
         let broadcast_cost = BroadcastCost::unpack(space.broadcast_cost.load(Ordering::Relaxed));
@@ -79,7 +79,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         } else {
             self.policy().demote_after
         };
-        let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
         let found = active >= least && share.is_mean() && exceeds_by_hysteresis(without, with.max(broadcast_cost.ns));
         self.confirm_streak(space, found, times).then_some((without, with))
     }

@@ -51,13 +51,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// them nor asks whether they are.
     ///
     /// # Panics
-    /// As there.
+    /// As there. In debug builds, if interrupts are on.
     ///
     /// # Safety
     /// As there. Interrupts are off on this CPU.
     // Always: once in the caller, once in `switch_apart`.
     #[inline(always)]
     pub unsafe fn switch_to_interrupts_off(&self, space: &Space<K::Facade, W>) {
+        debug_assert!(self.kernel.interrupts_are_off(), "interrupts are on");
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
         self.quiescent_here(cpu);
@@ -130,7 +131,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let on_system_tag = if TAGS {
             self.load(cpu, me, space)
         } else {
-            self.load_untagged(cpu, space)
+            self.load_untagged(cpu, space);
+            false
         };
         // Step 4: leave the old set. Never before the new root is loaded (regressions 23 and 40): until then this CPU
         // can still fill from the old tables. Then publish the loaded space (release). Never before: with that this CPU
@@ -193,7 +195,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.
     fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
         if !self.machine().has_tags() {
-            return self.load_untagged(cpu, space);
+            self.load_untagged(cpu, space);
+            return false;
         }
         let tag = match (self.tags(), self.mode(space)) {
             (crate::design::Tags::System, _) => {
@@ -236,9 +239,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         Tag(self.machine().first_tag + index as u16)
     }
 
-    /// Loads the root where there are no tags, which drops everything. Returns that the tag is not system-wide.
+    /// Loads the root where there are no tags, which drops everything.
     #[inline]
-    fn load_untagged(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> bool {
+    fn load_untagged(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
         // Slot and tag are always 0, and no owner of the slot is looked for.
         let slot = &cpu.own.slots[0];
         // After the full barrier of the join (step 2).
@@ -246,7 +249,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         K::Facade::before_root_load();
         self.kernel.load_root(space.root, Tag(0), false);
         slot.generation.store(current, Ordering::Relaxed);
-        false
     }
 
     /// Loads `space` under one of this CPU's slots: its own if it still has one, otherwise the next victim's.

@@ -34,7 +34,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// policy looks, otherwise by one broadcast. `None` if it is of another kind: then nothing was done, or only
     /// published.
     #[inline]
-    pub(crate) fn flush_rolled_leaf(&self, space: &Space<K::Facade, W>, range: &Range) -> Option<Flushed> {
+    pub(super) fn flush_rolled_leaf(&self, space: &Space<K::Facade, W>, range: &Range) -> Option<Flushed> {
         // Before the barrier, so that the invalidation waits for as little as possible after it.
         if !self.is_one_broadcast(range) {
             return None;
@@ -73,8 +73,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Flushes a space that has the roll-over tag `tag`. After [`publish_rolled`](Self::publish_rolled), or the
-    /// increment of the generation; pinned until everything is issued and complete. If it uses interrupts,
-    /// and the flush is for lockless walkers too, the same request interrupts them.
+    /// increment of the generation; pinned until everything is issued and complete. If it uses interrupts, and the flush
+    /// is for lockless walkers too, the same request interrupts them.
     #[inline]
     pub(crate) fn flush_rolled(
         &self,

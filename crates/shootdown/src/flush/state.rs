@@ -11,9 +11,9 @@ use crate::facade::{Facade, Word};
 pub(crate) enum Straight {
     /// The policy has more to look at: every flush of a space on slots takes the general path.
     Never,
-    /// Nor here: tags roll over, so no space that runs is on slots.
+    /// Tags roll over: no space that runs is on slots (`rolled.rs`).
     RollOver,
-    /// Nor here: a negative control leaves the other CPUs out.
+    /// A negative control: other CPUs are left out.
     Control,
     /// By a post.
     Post,

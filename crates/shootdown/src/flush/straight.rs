@@ -2,9 +2,9 @@
 //! runs it; or the space has a system-wide tag, one page is flushed, and the processor broadcasts.
 //!
 //! It takes the steps of `flush_on_slots`, `post` or `request`, and the wait, in their order, for a set of one, without
-//! a list of targets and without a token; or those of `flush_under_tag`. It skips no barrier: the
-//! generation was taken before it (full barrier, see the head of `flush/mod.rs`), and the post or the queue's slot is
-//! the target's partner, as in the general path.
+//! a list of targets and without a token; or those of `flush_under_tag`. It skips no barrier:
+//! the generation was taken before it (full barrier, see the head of `flush/mod.rs`), and the post or the queue's slot
+//! is the target's partner, as in the general path.
 //!
 //! `common_kind` decides before anything else is done. A flush of another kind takes the general path with the same
 //! generation. Secondary TLBs were notified when the generation was taken, once for both paths.

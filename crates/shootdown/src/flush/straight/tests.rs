@@ -448,7 +448,7 @@ fn broadcast_of_one_page_is_published_issued_and_synchronised_once() {
 }
 
 #[test]
-fn flush_under_a_roll_over_tag_writes_no_shared_line() {
+fn flush_under_a_roll_over_tag_takes_no_generation() {
     BROADCASTS.set(true);
     for policy in [Policy::ARM_BROADCAST, Policy::ARM_LOCAL_FIRST, Policy::ARM_IPI] {
         for cpus in [1, 2] {
