@@ -72,9 +72,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Mode::is_rolled(word).then_some(word)
     }
 
-    /// Flushes a space that has the roll-over tag `tag`. After [`publish_rolled`](Self::publish_rolled), or the increment
-    /// of the generation. Pinned until everything is issued and complete. If it uses interrupts, and the flush is for
-    /// lockless walkers too, the same request interrupts them.
+    /// Flushes a space that has the roll-over tag `tag`. After [`publish_rolled`](Self::publish_rolled), or the
+    /// increment of the generation. Pinned until everything is issued and complete. If it uses interrupts, and the
+    /// flush is for lockless walkers too, the same request interrupts them.
     #[inline]
     pub(crate) fn flush_rolled(
         &self,
