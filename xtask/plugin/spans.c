@@ -18,8 +18,11 @@
  * the same PAUSE (YIELD, WFI), with no other PAUSE and no other end of a span between them, are one iteration of a wait
  * loop. Instructions of RISC-V's machine mode (OpenSBI) are in none of these counts, and are reported separately.
  *
- * For emulation with one thread (thread=single, which -icount implies): there are no locks. */
+ * CPUs may run on threads of their own (thread=multi). There are no locks: each CPU counts for itself, and joins a window
+ * at its first instruction in it. The CPU that closes the window reads the counts of the others, so theirs may lack what
+ * they execute meanwhile. With one thread (thread=single, which -icount implies) all counts are exact. */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -81,7 +84,11 @@ struct tally {
     uint32_t *kept;
 };
 
+#include "operations.h"
+
 static struct cpu {
+    uint64_t window;           /* the last one that it joined */
+    uint64_t operations[OPERATIONS]; /* in that window */
     uint64_t executed, waited; /* all, and of those in wait loops */
     uint64_t handled;          /* of those in handlers that are spans */
     uint64_t firmware, firmware_run; /* instructions of machine mode: all; of interrupts that it passes on later */
@@ -99,27 +106,33 @@ static struct cpu {
     struct tally tally[SPANS];
 } cpus[CPUS];
 
-static bool window;
-
-#include "operations.h"
-
-static uint64_t operations[OPERATIONS]; /* in this window, of all CPUs */
+/* The number of the open window, 0 while none is, and of the last one. */
+static _Atomic uint64_t window;
+static uint64_t windows;
 
 static void begin_window(void)
 {
-    window = true;
-    memset(operations, 0, sizeof operations);
-    for (unsigned c = 0; c < CPUS; c++) {
-        cpus[c].begun = cpus[c].executed;
-        cpus[c].depth = 0;
-        cpus[c].firmware_run = 0;
-        cpus[c].firmware_begun = cpus[c].firmware;
-        for (unsigned s = 0; s < span_count; s++) {
-            cpus[c].open[s].is = false;
-            struct tally *tally = &cpus[c].tally[s];
-            tally->times = tally->sum = tally->waited = tally->firmware = 0;
-        }
+    atomic_store(&window, ++windows);
+}
+
+/* Whether a window is open. If it is new to this CPU, its counts begin. */
+static inline bool in_window(struct cpu *cpu)
+{
+    uint64_t current = atomic_load_explicit(&window, memory_order_relaxed);
+    if (!current || cpu->window == current)
+        return current;
+    cpu->window = current;
+    memset(cpu->operations, 0, sizeof cpu->operations);
+    cpu->begun = cpu->executed;
+    cpu->depth = 0;
+    cpu->firmware_run = 0;
+    cpu->firmware_begun = cpu->firmware;
+    for (unsigned s = 0; s < span_count; s++) {
+        cpu->open[s].is = false;
+        struct tally *tally = &cpu->tally[s];
+        tally->times = tally->sum = tally->waited = tally->firmware = 0;
     }
+    return true;
 }
 
 static int by_size(const void *a, const void *b)
@@ -130,14 +143,17 @@ static int by_size(const void *a, const void *b)
 
 static void end_window(void)
 {
-    if (!window)
+    if (!atomic_load(&window))
         return;
-    window = false;
+    atomic_store(&window, 0);
     const char *between = "";
     fprintf(out, "{\"operations\":{");
     for (unsigned op = 0; op < OPERATIONS; op++) {
         if (isa->names[op]) {
-            fprintf(out, "%s\"%s\":%" PRIu64, between, isa->names[op], operations[op]);
+            uint64_t executed = 0;
+            for (unsigned c = 0; c < CPUS; c++)
+                executed += cpus[c].window == windows ? cpus[c].operations[op] : 0;
+            fprintf(out, "%s\"%s\":%" PRIu64, between, isa->names[op], executed);
             between = ",";
         }
     }
@@ -145,7 +161,7 @@ static void end_window(void)
     fprintf(out, "},\"cpus\":[");
     for (unsigned c = 0; c < CPUS; c++) {
         struct cpu *cpu = &cpus[c];
-        if (!cpu->executed)
+        if (!cpu->executed || cpu->window != windows)
             continue;
         fprintf(out, "%s{\"cpu\":%u,\"instructions\":%" PRIu64 ",\"firmware\":%" PRIu64 ",\"spans\":[", between, c,
                 cpu->executed - cpu->begun, cpu->firmware - cpu->firmware_begun);
@@ -200,7 +216,7 @@ static void close_span(struct cpu *cpu, unsigned s, struct open *open)
 /* Interrupts have been masked, or are no longer. */
 static void mask(struct cpu *cpu, bool masked)
 {
-    for (unsigned s = 0; window && s < span_count; s++) {
+    for (unsigned s = 0; in_window(cpu) && s < span_count; s++) {
         struct open *open = &cpu->open[s];
         if (!spans[s].masked)
             continue;
@@ -215,7 +231,7 @@ static void mask(struct cpu *cpu, bool masked)
 static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind kind)
 {
     struct cpu *cpu = &cpus[index % CPUS];
-    if (window) {
+    if (in_window(cpu)) {
         /* User code: no handler is open, although another task's may have been left. */
         if (!(pc >> 63))
             cpu->depth = 0;
@@ -292,6 +308,7 @@ static void firmware(unsigned index, void *unused)
 {
     (void)unused;
     struct cpu *cpu = &cpus[index % CPUS];
+    in_window(cpu);
     cpu->firmware++;
     cpu->firmware_run += !cpu->calls;
 }
@@ -300,8 +317,10 @@ static void operate(unsigned index, void *packed)
 {
     int op = (int)(uintptr_t)packed;
     struct cpu *cpu = &cpus[index % CPUS];
-    operations[op]++;
-    for (unsigned s = 0; window && s < span_count; s++) {
+    if (!in_window(cpu))
+        return;
+    cpu->operations[op]++;
+    for (unsigned s = 0; s < span_count; s++) {
         struct open *open = &cpu->open[s];
         if (!spans[s].barriers)
             continue;

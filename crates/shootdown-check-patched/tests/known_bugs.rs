@@ -25,6 +25,7 @@ const MUTANTS: &[(Bug, &str, &str)] = &[
     (Bug::NoPublishBeforeInvalidation, "kernel-range", "broadcast"),
     (Bug::RolledModeBeforeBarrier, "roll-over", "arm-broadcast"),
     (Bug::RolledModeBeforeBarrier, "switch", "arm-local-first"),
+    (Bug::NoGenerationAtDemotion, "given-back", "adaptive"),
     (Bug::TagReusedWithoutFlush, "switch", "ipi"),
     (Bug::StaleViewOfLoaded, "masked", "ipi"),
     (Bug::FilterByRequester, "batch", "ipi"),

@@ -123,6 +123,23 @@ pub const RACES: &[Scenario] = &[
         ..BASE
     },
     Scenario {
+        name: "given-back",
+        about: "a space gets a tag and loses it again while a CPU visits it twice",
+        before: one_has_left,
+        scripts: &[
+            |stage| {
+                stage.unmap_and_wait_later(0, 0, |stage| stage.flush(0, 1));
+                stage.unmap(0, 1);
+            },
+            |stage| {
+                stage.run(0);
+                stage.run(1);
+                stage.run(0);
+            },
+        ],
+        ..BASE
+    },
+    Scenario {
         name: "lazy",
         about: "a CPU goes lazy and comes back while a page is withdrawn",
         scripts: &[

@@ -288,6 +288,16 @@ impl Stage {
         );
     }
 
+    /// Flushes a page that stays mapped.
+    pub fn flush(&self, space: usize, page: usize) {
+        self.does(
+            || format!("flushes page {page} of space {}", space + 1),
+            || {
+                let _proof = self.engine().flush(self.space(space), page_range(page));
+            },
+        );
+    }
+
     /// Withdraws a page by a flush that waits in the same call, and frees the frame.
     pub fn unmap_at_once(&self, space: usize, page: usize) {
         self.does(

@@ -17,6 +17,8 @@ use crate::workspace;
 pub enum Mode<'a> {
     /// In parallel, one host thread each: as fast as the host.
     Parallel,
+    /// The same, with a plugin. For a guest whose firmware waits for another CPU without ending its turn.
+    ParallelCounted(Counter<'a>),
     /// In turns of one host thread, by the host's clock.
     OneThread,
     /// In turns, by a count of instructions; time is that count, one nanosecond each.
@@ -30,6 +32,12 @@ pub struct Counter<'a> {
     pub plugin: &'a Plugin,
     /// The spans that it counts, as its arguments.
     pub spans: &'a [String],
+}
+
+impl Counter<'_> {
+    fn argument(&self) -> String {
+        self.plugin.argument(self.spans)
+    }
 }
 
 /// A guest, and its runs.
@@ -175,12 +183,15 @@ impl Boot<'_> {
             Mode::Parallel => {
                 command.args(["-accel", "tcg,thread=multi"]);
             }
+            Mode::ParallelCounted(counter) => {
+                command.args(["-accel", "tcg,thread=multi", "-plugin", &counter.argument()]);
+            }
             Mode::Turns(plugin) => {
                 command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]);
                 // The guest's random numbers and its date must not differ from boot to boot either.
                 command.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
-                if let Some(Counter { plugin, spans }) = plugin {
-                    command.args(["-plugin", &plugin.argument(spans)]);
+                if let Some(counter) = plugin {
+                    command.args(["-plugin", &counter.argument()]);
                 }
             }
         }

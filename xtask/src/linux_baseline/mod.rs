@@ -252,12 +252,11 @@ fn run(args: &Args, arch: Arch) -> Result<Findings, String> {
                 spans: &spans,
             };
             // Linux calls OpenSBI, which waits for the other hart without ending QEMU's turn of a tenth of a second.
-            let takes_turns = |run: &&Planned| arch != Arch::Riscv64 || !guest.is_linux() || run.threads == 1;
-            let plan: Vec<Planned> = plan.iter().filter(takes_turns).cloned().collect();
-            if plan.is_empty() {
-                continue;
-            }
-            let report = boot("instructions", guest, &plan, Mode::Turns(Some(counting)))?;
+            let mode = match arch == Arch::Riscv64 && guest.is_linux() && args.cpus > 1 {
+                true => Mode::ParallelCounted(counting),
+                false => Mode::Turns(Some(counting)),
+            };
+            let report = boot("instructions", guest, &plan, mode)?;
             counts.extend(spans::counts(&guest.name, &report, &plugin)?);
             reports.push(report);
         }

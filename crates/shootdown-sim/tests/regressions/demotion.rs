@@ -133,14 +133,14 @@ fn flush_during_demotion_also_sends_ipis() {
 }
 
 #[test]
-fn flush_under_a_system_wide_tag_takes_a_generation() {
+fn flush_under_a_system_wide_tag_passes_a_barrier() {
     for design in designs() {
         let scene = Scene {
             tries: 1500,
             ..Scene::new(2, design)
         };
         let symptom = Symptom::Breaks(Rule::C3);
-        contract(&scene, Bug::NoGenerationUnderTag, symptom, withdraw_under_the_tag);
+        contract(&scene, Bug::RolledModeBeforeBarrier, symptom, withdraw_under_the_tag);
     }
 }
 

@@ -5,9 +5,11 @@
 //! considered for promotion or demotion. Correctness does not depend on it.
 
 use crate::engine::{Engine, Pinned};
+use crate::facade::Word;
 use crate::flush::token::Token;
 use crate::flush::{Flush, Issued, Sent};
-use crate::hooks::{Kernel, Way};
+use crate::hooks::{CpuId, Kernel, Way};
+use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Sends `flush` by `send`, which receives the number of the sample if this request is one. If it is, times it,
@@ -21,7 +23,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         send: impl FnOnce(&mut Token<'e, 'k, K, W>, Option<u64>, Pinned<'e, K, W>) -> Sent<'e, K, W>,
     ) -> Option<Issued<'e, K, W>> {
         let (me, space) = (pin.cpu, flush.space);
-        let sample = self.sample(flush.generation);
+        let sample = self.sample(match flush.generation {
+            0 => self.count_under_tag(me),
+            generation => generation,
+        });
         let begun = sample.map(|_| self.kernel.now_ns());
         match send(token, sample, pin) {
             Sent::Interrupts { targets } => {
@@ -48,6 +53,33 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Sent::Unsampled => {}
         }
         None
+    }
+
+    /// Whether the next request of `me` that takes no generation is a sample. Counts it if it is none: a sample is
+    /// counted in [`sampled`](Self::sampled). Pinned.
+    #[inline]
+    pub(crate) fn is_sample_under_tag(&self, me: CpuId) -> bool {
+        if !self.policy().reach.is_adaptive() {
+            return false;
+        }
+        let count = &self.cpus[me].own.under_tag;
+        let next = count.load(Ordering::Relaxed) + 1;
+        let is_sample = self.sample(next).is_some();
+        if !is_sample {
+            count.store(next, Ordering::Relaxed);
+        }
+        is_sample
+    }
+
+    /// Counts a request of `me` that takes no generation, where requests are sampled. Pinned.
+    fn count_under_tag(&self, me: CpuId) -> u64 {
+        if !self.policy().reach.is_adaptive() {
+            return 0;
+        }
+        let count = &self.cpus[me].own.under_tag;
+        let next = count.load(Ordering::Relaxed) + 1;
+        count.store(next, Ordering::Relaxed);
+        next
     }
 
     /// Records a timed request to `targets` CPUs that took `took` until it was sent. If all targets have answered,

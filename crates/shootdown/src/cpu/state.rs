@@ -77,6 +77,10 @@ pub(crate) struct Own<F: Facade> {
     pub(crate) lag: F::U64,
     /// Consecutive kernel sections during which no request arrived; see [`enter_kernel`](crate::Engine::enter_kernel).
     pub(crate) unused_kernel_sections: F::U64,
+    /// Flushes of this CPU that took no generation, where reach is adaptive: they are sampled by this count. It
+    /// begins at the CPU's number, so that CPUs take their samples in turn. Written pinned, with interrupts on: if a
+    /// handler flushes, one count is lost.
+    pub(crate) under_tag: F::U64,
     /// Whether a requester on this CPU may have interrupts to send on which others rely: from its first post, or
     /// descriptor, to the send. Pinned.
     pub(crate) sending: LocalFlag,
@@ -123,6 +127,7 @@ impl<F: Facade> PerCpu<F> {
                 next_victim: F::U64::new(0),
                 lag: F::U64::new(CatchUpLag::MAX.0),
                 unused_kernel_sections: F::U64::new(0),
+                under_tag: F::U64::new(0),
                 sending: LocalFlag::new(),
                 slots: core::array::from_fn(|_| Slot {
                     space: F::U64::new(0),

@@ -7,7 +7,7 @@
 //!   mod.rs       flush, dispatch, flush_while       batch.rs         many spaces, one request
 //!   targets.rs   which CPUs a request concerns      kernel_range.rs  kernel addresses
 //!   token.rs     the wait, and the proof            deferred.rs      unmaps that interrupt no CPU
-//!   straight.rs  the common flush of a space on     rolled.rs        tags that roll over
+//!   straight.rs  the common flush of a space on     under_tag.rs     flushes that take no generation
 //!                slots, at one other CPU at most    state.rs         what flushes keep
 //! ```
 //!
@@ -21,10 +21,10 @@
 //!
 //! # Barriers
 //! The increment of the generation in `publish_and_count` is a full barrier between the entry writes and the reads of
-//! mode, set and states. (`Batch::add`, `flush_later` and `retire` do the same.) Under a tag that rolls over no CPU
-//! compares generations: a barrier without a write takes the place of the increment (`publish_rolled`). In each pair
-//! the other CPU writes, passes a full barrier, and reads. So either the requester sees what it wrote, or it sees the
-//! generation and the entries.
+//! mode, set and states. (`Batch::add`, `flush_later` and `retire` do the same.) Under a tag that rolls over, or can be
+//! taken back, no CPU compares generations: a barrier without a write takes the place of the increment
+//! (`publish_under_tag`). In each pair the other CPU writes, passes a full barrier, and reads. So either the requester
+//! sees what it wrote, or it sees the generation and the entries.
 //!
 //! ```text
 //!   requester                           CPU that switches, cpu/switch.rs switch_to_masked
@@ -51,6 +51,12 @@
 //!     read mode
 //!   ─ has the tag: broadcasts under it  ─ or every fill under the tag sees the entries
 //!
+//!   requester, space has the tag        demotion, tags/demotion.rs consider_demotion
+//!     write entries                       generation += 1
+//!     publish_tables_full                 mode := Demoting(tag)   (compare-exchange, full barrier)
+//!     read mode                           CPUs read the mode (acquire), then the generation; take a slot and fill
+//!   ─ not System: as on slots           ─ or every slot is behind, is flushed, and its fills see the entries
+//!
 //!   requester                           target, transport/handler.rs serve_posts and request.rs take
 //!     write entries                       take the post, or the ready bits   (full barrier)
 //!     generation += 1   (full barrier)    read generation and log; invalidate
@@ -70,11 +76,11 @@ pub(crate) mod batch;
 pub(crate) mod deferred;
 pub(crate) mod gather;
 pub(crate) mod kernel_range;
-pub(crate) mod rolled;
 pub(crate) mod state;
 pub(crate) mod straight;
 pub(crate) mod targets;
 pub(crate) mod token;
+pub(crate) mod under_tag;
 
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
@@ -94,7 +100,7 @@ use core::sync::atomic::Ordering;
 pub(crate) struct Flush<'s, F: Facade, const W: usize> {
     pub(crate) space: &'s Space<F, W>,
     pub(crate) range: Range,
-    /// 0 if the space is on a roll-over tag.
+    /// 0 if none was taken, because no CPU compares generations under the space's tag (`under_tag.rs`).
     pub(crate) generation: u64,
     /// The word of the space's [`Mode`], read after the request was counted.
     pub(crate) mode: u64,
@@ -147,8 +153,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
     #[inline]
     pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
-        if matches!(self.straight(), Straight::RollOver | Straight::Control) {
-            // Not inlined: other policies would save registers for it.
+        if matches!(self.straight(), Straight::RollOver | Straight::Control) || self.is_uncounted(space) {
+            // Not inlined: flushes on slots would save registers for it.
             return self.flush_apart(space, range);
         }
         let pin = self.pinned();
@@ -162,12 +168,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// A flush of any kind, and the wait.
-    #[inline]
+    #[inline(never)]
     pub(super) fn flush_otherwise(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
-        let pin = self.pinned();
-        let flush = self.publish_and_count(space, range);
-        pin.hand_over();
-        self.flush_any(space, range, flush.generation, flush.secondary)
+        let mut token = self.token(space.id, 0);
+        token.at_once = true;
+        self.dispatch_any(&mut token, space, range, false, false);
+        token.wait_in_place();
+        Flushed::new(space.id, range.tables())
     }
 
     /// The same, after the request was counted. Takes over the caller's pin.
@@ -250,21 +257,37 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (Flushed::new(space.id, range.tables()), result)
     }
 
-    /// The first steps of every flush: makes the entry writes visible, counts the request, and reads the mode. Pinned.
+    /// The first steps of every flush: makes the entry writes visible, counts the request unless its tag makes that
+    /// needless, and reads the mode. Pinned.
+    #[inline]
+    fn publish<'s>(&self, space: &'s Space<K::Facade, W>, range: Range) -> Flush<'s, K::Facade, W> {
+        match self.publish_under_tag(space) {
+            Some(mode) => self.published(space, range, 0, mode),
+            None => self.publish_and_count(space, range),
+        }
+    }
+
+    /// The same, counted in any case.
     #[inline]
     fn publish_and_count<'s>(&self, space: &'s Space<K::Facade, W>, range: Range) -> Flush<'s, K::Facade, W> {
-        let (generation, mode) = match self.publish_rolled(space) {
-            Some(mode) => (0, mode),
-            None => {
-                self.publish_tables();
-                // C1: entry writes, full barrier, then the reads of mode, set and states. The head of this file names
-                // the partners.
-                let generation = space.log.generation.fetch_add_full(1) + 1;
-                // Relaxed: the increment orders it. Each word of a CPU has its own acquire. Where the mode must be read
-                // before them, a separate barrier orders that (`stragglers`).
-                (generation, self.mode_word(space, Ordering::Relaxed))
-            }
-        };
+        self.publish_tables();
+        // C1: entry writes, full barrier, then the reads of mode, set and states. The head of this file names the
+        // partners.
+        let generation = space.log.generation.fetch_add_full(1) + 1;
+        // Relaxed: the increment orders it. Each word of a CPU has its own acquire. Where the mode must be read before
+        // them, a separate barrier orders that (`stragglers`).
+        self.published(space, range, generation, self.mode_word(space, Ordering::Relaxed))
+    }
+
+    /// What follows on either barrier: TLBs of devices are told.
+    #[inline]
+    fn published<'s>(
+        &self,
+        space: &'s Space<K::Facade, W>,
+        range: Range,
+        generation: u64,
+        mode: u64,
+    ) -> Flush<'s, K::Facade, W> {
         Flush {
             space,
             range,
@@ -291,7 +314,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return None;
         }
         let pin = self.pinned();
-        let flush = self.publish_and_count(space, range);
+        let flush = self.publish(space, range);
         let flush = Flush { walkers, hold, ..flush };
         self.dispatch_into(token, &flush, pin)
     }
@@ -452,7 +475,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.policy().reach == Reach::Local {
             let ticket = {
                 let pin = self.pinned();
-                let flush = self.publish_and_count(space, *range);
+                let flush = self.publish(space, *range);
                 self.flush_here(pin.cpu, space, flush.generation, *range);
                 flush.secondary
             };

@@ -11,7 +11,7 @@ use crate::facade::{Facade, Word};
 pub(crate) enum Straight {
     /// The policy has more to look at: every flush of a space on slots takes the general path.
     Never,
-    /// Tags roll over: no space that runs is on slots (`rolled.rs`).
+    /// Tags roll over: no space that runs is on slots (`under_tag.rs`).
     RollOver,
     /// A negative control: other CPUs are left out.
     Control,

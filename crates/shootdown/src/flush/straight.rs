@@ -62,7 +62,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// The same for a space in that mode, which is not on slots.
+    /// The same for a space in that mode, which is not on slots. A space that can lose its tag rarely comes here
+    /// (`under_tag.rs`).
     #[inline]
     fn common_under_tag(&self, flush: &Flush<'_, K::Facade, W>, mode: Mode) -> Option<Common<'_, K::Facade>> {
         match mode {

@@ -3,7 +3,8 @@
 //! Does not own the page tables: the root is an opaque number that is passed back to the kernel.
 //!
 //! # Invariants
-//! * **C1** The generation only grows, by one full barrier for each flush, in every mode.
+//! * **C1** The generation only grows, by one full barrier for each flush on slots and for each change of mode after
+//!   which CPUs compare it again.
 //! * **C4** State and tag share one word ([`Mode`]). It contains an era, so a compare-exchange that was meant for an
 //!   earlier life of the same tag fails.
 //! * **C6** A log entry that is missing, overwritten or half written reads as "unknown".
@@ -209,10 +210,10 @@ impl Mode {
         }
     }
 
-    /// Whether a word holds [`Mode::Rolled`] where tags roll over: the only other mode there is [`Mode::PerCpu`].
+    /// Whether a word holds [`Mode::System`] or [`Mode::Rolled`]: flushes alone keep the entries under its tag fresh.
     #[inline]
-    pub(crate) const fn is_rolled(word: u64) -> bool {
-        word & 1 != 0
+    pub(crate) const fn is_kept_fresh(word: u64) -> bool {
+        word & 2 != 0
     }
 
     /// The tag in a word of any mode but [`Mode::PerCpu`].

@@ -14,16 +14,17 @@
 //!    everywhere, synchronises, and only then frees it.
 //!
 //! # Why nothing stale is used (C1)
-//! Generations advance under a tag too, in [`Engine::dispatch`], before the mode is read.
-//! * A flush that read `System` wrote its entries, incremented the generation (full barrier), then read a mode older
-//!   than step 1's exchange. A CPU takes a slot only after it has read the newer mode, and reads the generation after
-//!   that. So it sees this generation, its slot does not count as fresh, and its fills see the entries. The acquire
-//!   load of the mode is enough on multi-copy-atomic memory, as on x86, Armv8 and RISC-V.
+//! A flush that reads `System` takes no generation (`flush/under_tag.rs`). The demotion takes one for all of them, before
+//! the exchange of step 1.
+//! * A flush that read `System` wrote its entries, passed a full barrier, then read a mode older than that exchange. A
+//!   CPU takes a slot only after it has read the newer mode. So its fills see the entries. The acquire load of the mode
+//!   is enough on multi-copy-atomic memory, as on x86, Armv8 and RISC-V.
+//! * It reads the generation after the mode, so it sees the one of the demotion. Its slot has an older one: while the
+//!   mode is `System` no CPU is on a slot, and none records a generation. So the slot is behind.
 //! * A flush that read `Demoting` scans set and states after its increment. A CPU on a slot is interrupted, as under
 //!   `PerCpu`. A CPU on the tag is covered by the broadcast, and by the interrupt that moves it, which comes after the
 //!   increment.
-//! * A slot from before the promotion recorded a generation that is older than every flush since. Those flushes left
-//!   nothing in the log, so the slot catches up by a whole flush (C6).
+//! * The demotion's generation leaves nothing in the log, so a slot that is behind across it is flushed whole (C6).
 //!
 //! # Why no tag changes hands too early (C4)
 //! The scan of step 3 follows a full barrier after the exchange of step 1 (or after reading its result). A CPU that it
@@ -79,6 +80,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         }
         self.tags_are_left();
+        // C1: for all flushes under the tag, none of which took one. Before the exchange: a CPU that reads the new mode
+        // finds its slot behind.
+        space.log.generation.fetch_add_full(1);
         // Full barrier; pairs with the reads of the mode in `dispatch`, `switch_to` and the handler.
         let Some(word) = space.change_mode(word, Mode::Demoting(tag)) else {
             return;

@@ -42,7 +42,13 @@ const ON_TAG: u8 = 16;
 pub enum Op {
     /// The kernel clears an entry.
     ClearEntry,
-    /// `Engine::dispatch`: increments the generation, in every mode; a full barrier.
+    /// `Engine::is_uncounted`: whether the space seems to be promoted.
+    Glance,
+    /// `Engine::publish_under_tag`: the barrier in place of the increment.
+    Publish,
+    /// `Engine::publish_under_tag`: the mode, after that barrier.
+    DispatchUnderTag,
+    /// `Engine::publish_and_count`: increments the generation; a full barrier.
     Increment,
     /// `Engine::dispatch`: the mode, after the increment.
     Dispatch,
@@ -78,6 +84,8 @@ pub enum Op {
     Complete,
     /// `TagPool::allocate`, in `Engine::promote`.
     Allocate,
+    /// `Engine::consider_demotion`: the generation for every flush under the tag; a full barrier.
+    CountDemotion,
     /// `Engine::promote`, `Engine::consider_demotion`: the exchange that publishes the change.
     Exchange,
     /// `Engine::switch_to`, step 1.
@@ -124,11 +132,17 @@ pub enum Program {
 mutants! {
     Promotion;
     /// The increment is no barrier for the entry write before it.
-    IncrementWithoutBarrier: C1 in SYSTEM_WIDE;
+    IncrementWithoutBarrier: C1 in OTHERWISE;
     /// The mode is read before the increment.
     ModeBeforeIncrement: C1 in OTHERWISE;
-    /// A flush under a tag does not increment the generation.
-    NotCountedUnderTag: C1 in DEMOTED;
+    /// A flush under a tag passes no barrier.
+    NoBarrierUnderTag: C1 in SYSTEM_WIDE;
+    /// A flush under a tag reads the mode before its barrier.
+    ModeBeforeBarrierUnderTag: C1 in WITHDRAWN;
+    /// A demotion does not increment the generation.
+    DemotionNotCounted: C1 in DEMOTED;
+    /// A demotion increments the generation after its exchange.
+    DemotionCountedLate: C1 in DEMOTED;
     /// A flush in transition only broadcasts.
     TransitionOnlyBroadcasts: C1 in PROMOTED;
     /// A flush in transition only interrupts.
@@ -198,6 +212,11 @@ const OTHERWISE: Promotion = Promotion {
     changes: [0, 1, 0],
     ..PROMOTED
 };
+/// Demoted by another CPU than the one that flushes.
+const WITHDRAWN: Promotion = Promotion {
+    mode: SYSTEM,
+    ..OTHERWISE
+};
 /// Two requesters end one transition.
 const TOGETHER: Promotion = Promotion {
     flushes: [1, 1, 0],
@@ -265,27 +284,34 @@ impl Promotion {
         match program {
             Program::Flush => match self.mutant {
                 Some(Mutant::ModeBeforeIncrement) => &[
-                    ClearEntry, Dispatch, Increment, ReadMode, ReadGeneration, Bring, PublishLoaded,
+                    ClearEntry, Glance, Publish, DispatchUnderTag,
+                    Dispatch, Increment, ReadMode, ReadGeneration, Bring, PublishLoaded,
                     Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, BroadcastTag, SyncTag, FreeTag, Look(0),
                     Look(1), Look(2), Send, Wait, Complete,
                 ],
                 Some(Mutant::FreedBeforeInvalidation) => &[
-                    ClearEntry, Increment, Dispatch, ReadMode, ReadGeneration, Bring, PublishLoaded,
+                    ClearEntry, Glance, Publish, DispatchUnderTag,
+                    Increment, Dispatch, ReadMode, ReadGeneration, Bring, PublishLoaded,
                     Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, FreeTag, BroadcastTag, SyncTag, Look(0),
                     Look(1), Look(2), Send, Wait, Complete,
                 ],
                 Some(Mutant::FreedBeforeSync) => &[
-                    ClearEntry, Increment, Dispatch, ReadMode, ReadGeneration, Bring, PublishLoaded,
+                    ClearEntry, Glance, Publish, DispatchUnderTag,
+                    Increment, Dispatch, ReadMode, ReadGeneration, Bring, PublishLoaded,
                     Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, BroadcastTag, FreeTag, SyncTag, Look(0),
                     Look(1), Look(2), Send, Wait, Complete,
                 ],
                 _ => &[
-                    ClearEntry, Increment, Dispatch, ReadMode, ReadGeneration, Bring, PublishLoaded,
+                    ClearEntry, Glance, Publish, DispatchUnderTag,
+                    Increment, Dispatch, ReadMode, ReadGeneration, Bring, PublishLoaded,
                     Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, BroadcastTag, SyncTag, FreeTag, Look(0),
                     Look(1), Look(2), Send, Wait, Complete,
                 ],
             },
-            Program::Change => &[Dispatch, Allocate, Exchange],
+            Program::Change => match self.mutant {
+                Some(Mutant::DemotionCountedLate) => &[Dispatch, Allocate, Exchange, CountDemotion],
+                _ => &[Dispatch, Allocate, CountDemotion, Exchange],
+            },
             Program::SwitchIn => match self.mutant {
                 Some(Mutant::ModeBeforeJoin) => {
                     &[PublishSwitching, ReadMode, Join, ReadGeneration, Bring, PublishLoaded]

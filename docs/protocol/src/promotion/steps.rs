@@ -31,17 +31,46 @@ impl Promotion {
         }
     }
 
+    /// The first steps of a flush of a space that seems to be promoted, which takes no generation.
+    fn publish_under_tag(&self, state: &mut State, me: usize, op: Op) -> Next<Op> {
+        let memory = &mut state.memory;
+        let own = &mut state.cpus[me];
+        let counted = if self.is(Mutant::ModeBeforeIncrement) {
+            Op::Dispatch
+        } else {
+            Op::Increment
+        };
+        match op {
+            Op::Glance => {
+                own.word = memory.load(me, MODE);
+                if own.word & KIND != SYSTEM {
+                    return Next::To(counted);
+                }
+            }
+            Op::Publish if self.is(Mutant::NoBarrierUnderTag) => {}
+            Op::Publish => memory.barrier(me),
+            _ => {
+                if !self.is(Mutant::ModeBeforeBarrierUnderTag) {
+                    own.word = memory.load(me, MODE);
+                }
+                return Next::To(if own.word & KIND == SYSTEM {
+                    Op::Broadcast
+                } else {
+                    counted
+                });
+            }
+        }
+        Next::Following
+    }
+
     fn increment(&self, state: &mut State, me: usize) -> Next<Op> {
         let memory = &mut state.memory;
-        let kind = state.cpus[me].word & KIND;
-        let under_tag = memory.load(me, MODE) & KIND == SYSTEM;
-        if self.is(Mutant::NotCountedUnderTag) && under_tag {
-        } else if self.is(Mutant::IncrementWithoutBarrier) {
+        if self.is(Mutant::IncrementWithoutBarrier) {
             memory.update_relaxed(me, GENERATION, |old| old + 1);
         } else {
             memory.update(me, GENERATION, |old| old + 1);
         }
-        if self.is(Mutant::ModeBeforeIncrement) && kind == SYSTEM {
+        if self.is(Mutant::ModeBeforeIncrement) && state.cpus[me].word & KIND == SYSTEM {
             return Next::To(Op::Broadcast);
         }
         Next::Following
@@ -56,7 +85,8 @@ impl Promotion {
             Program::Flush if promoted && !self.is(Mutant::ModeBeforeIncrement) => {
                 return Next::To(Op::Broadcast);
             }
-            Program::Change if promoted => return Next::To(Op::Exchange),
+            Program::Change if promoted && self.is(Mutant::DemotionCountedLate) => return Next::To(Op::Exchange),
+            Program::Change if promoted => return Next::To(Op::CountDemotion),
             Program::Change if own.word & KIND != PER_CPU => return Next::End,
             _ => {}
         }
@@ -268,6 +298,7 @@ impl Protocol for Promotion {
         let kind = own.word & KIND;
         match op {
             Op::ClearEntry => memory.store(me, ENTRY + page.expect("a flush"), 0),
+            Op::Glance | Op::Publish | Op::DispatchUnderTag => return self.publish_under_tag(state, me, op),
             Op::Increment => return self.increment(state, me),
             Op::Dispatch => return self.dispatch(state, me, program),
             Op::ReadMode => return self.read_mode(state, me, program),
@@ -329,12 +360,20 @@ impl Protocol for Promotion {
                 if !std::mem::take(&mut state.shared.tag_free) {
                     return Next::End;
                 }
+                return Next::To(Op::Exchange);
+            }
+            Op::CountDemotion if self.is(Mutant::DemotionNotCounted) => {}
+            Op::CountDemotion => {
+                memory.update(me, GENERATION, |old| old + 1);
             }
             Op::Exchange => {
                 let (word, tag) = (own.word, own.word & KIND == PER_CPU);
                 let next = (word & !KIND) | if tag { TRANSITION } else { DEMOTING };
                 let found = memory.update(me, MODE, |old| if old == word { next } else { old });
                 state.shared.tag_free |= tag && found != word;
+                if tag || found != word {
+                    return Next::End;
+                }
             }
             Op::PublishSwitching => {
                 own.state = Self::goal(program) | SWITCHING;

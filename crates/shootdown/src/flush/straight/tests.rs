@@ -311,7 +311,7 @@ fn kind_under_tag(engine: &Sys, space: InWorld, range: Range, generation: u64) -
     let mode = space.mode.0.load(Ordering::Relaxed);
     if let Mode::Rolled { tag, .. } = Mode::unpack(mode) {
         SEEN.take();
-        let done = engine.flush_rolled_leaf(space, &range);
+        let done = engine.flush_leaf_under_tag(space, &range);
         return match (done.is_some(), &SEEN.take()[..]) {
             (false, []) => None,
             (true, [Here]) => Some(("here", tag)),

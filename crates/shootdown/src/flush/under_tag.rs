@@ -1,8 +1,16 @@
-//! Flushes under a roll-over tag: on this CPU alone if no other was ever active in the space, otherwise by broadcast or
-//! by interrupts that name the tag.
+//! Flushes under a tag of which no CPU compares generations: a tag that rolls over, or the tag of a promoted space that
+//! can lose it again.
 //!
-//! Chooses between the three. A CPU joins a space's set before it loads the root and, under roll-over tags, stays a
-//! member. So the set contains the CPUs that were *ever* active: they may hold entries under the tag, loaded or not.
+//! Entries under such a tag are kept fresh by the flushes alone. So a barrier takes the place of the increment of the
+//! generation, and a flush writes no line that CPUs share. Owns that barrier, the common flush that follows it, and the
+//! choice of way under a roll-over tag: on this CPU alone if no other was ever active in the space, otherwise by
+//! broadcast or by interrupts that name the tag.
+//!
+//! A CPU joins a space's set before it loads the root and, under roll-over tags, stays a member. So the set contains the
+//! CPUs that were *ever* active: they may hold entries under the tag, loaded or not.
+//!
+//! Slots compare generations again once a space has lost its tag. So the demotion increments the generation itself
+//! (`tags/demotion.rs`). Where promoted spaces keep their tags, as in Linux, each flush does.
 
 use crate::design::Reach;
 use crate::engine::{Engine, Pinned};
@@ -17,36 +25,46 @@ use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// [`flush`](Self::flush) where tags roll over, and under a negative control.
+    /// [`flush`](Self::flush) where tags roll over, of a space under a tag, and under a negative control.
     #[inline(never)]
     pub(super) fn flush_apart(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
         if self.straight() == Straight::Control {
             self.flush_as_control(space, &range);
             return Flushed::new(space.id, range.tables());
         }
-        match self.flush_rolled_leaf(space, &range) {
+        match self.flush_leaf_under_tag(space, &range) {
             Some(flushed) => flushed,
             None => self.flush_otherwise(space, range),
         }
     }
 
-    /// The common flush where tags roll over: of one leaf, on this CPU if it alone has ever run the space and the
-    /// policy looks, otherwise by one broadcast. `None` if it is of another kind: then nothing was done, or only
-    /// published.
+    /// The common flush under a tag: of one leaf, no sample, by one broadcast; or on this CPU if it alone has ever run
+    /// the space and the policy looks. `None` if it is of another kind: then nothing was done, or only published.
     #[inline]
-    pub(super) fn flush_rolled_leaf(&self, space: &Space<K::Facade, W>, range: &Range) -> Option<Flushed> {
-        // Before the barrier, so that the invalidation waits for as little as possible after it.
+    pub(super) fn flush_leaf_under_tag(&self, space: &Space<K::Facade, W>, range: &Range) -> Option<Flushed> {
+        // All that can be asked before the barrier is, so that the invalidation waits for as little as possible.
         if !self.is_one_broadcast(range) {
-            return None;
+            None
+        } else if self.policy().reach == Reach::LocalFirst {
+            self.flush_leaf::<true>(space, range)
+        } else {
+            self.flush_leaf::<false>(space, range)
         }
-        let looks = self.policy().reach == Reach::LocalFirst;
+    }
+
+    /// The same for a range that one broadcast covers. `LOOKS`: whether the policy looks at the set.
+    #[inline]
+    fn flush_leaf<const LOOKS: bool>(&self, space: &Space<K::Facade, W>, range: &Range) -> Option<Flushed> {
         let secondary = {
             // To the end of the broadcast: the synchronising instruction waits only for broadcasts of its own CPU.
             let pin = self.pinned();
-            let tag = Mode::tag_in(self.publish_rolled(space)?);
+            if self.is_sample_under_tag(pin.cpu) {
+                return None;
+            }
+            let tag = Mode::tag_in(self.publish_under_tag(space)?);
             let secondary = self.notify_secondary(space, range);
             // As in `flush_alone`.
-            if looks && !self.others_in(space, pin.cpu) {
+            if LOOKS && !self.others_in(space, pin.cpu) {
                 self.masked(|| self.flush_range(tag, range));
                 self.kernel.event(Event::LocalOnly);
             } else {
@@ -58,22 +76,28 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Some(Flushed::new(space.id, range.tables()))
     }
 
-    /// The first steps of a flush of a space that has a roll-over tag, of which no CPU compares generations: a barrier
-    /// in place of the increment, and no write to a line that CPUs share. Returns the word of the mode. `None` if the
-    /// space has no such tag: then nothing was done, or only published.
+    /// The first steps of a flush under a tag of which no CPU compares generations: a barrier in place of the increment.
+    /// Returns the word of the mode. `None` if the space has no such tag: then nothing was done, or only published.
     #[inline]
-    pub(super) fn publish_rolled(&self, space: &Space<K::Facade, W>) -> Option<u64> {
-        if self.straight() != Straight::RollOver {
+    pub(super) fn publish_under_tag(&self, space: &Space<K::Facade, W>) -> Option<u64> {
+        if self.straight() != Straight::RollOver && !self.is_uncounted(space) {
             return None;
         }
         // C1: entry writes, full barrier, then the reads of mode and set. Partners: head of `flush/mod.rs`.
         K::Facade::publish_tables_full();
         let word = self.mode_word(space, Ordering::Relaxed);
-        Mode::is_rolled(word).then_some(word)
+        Mode::is_kept_fresh(word).then_some(word)
     }
 
-    /// Flushes a space that has the roll-over tag `tag`. After [`publish_rolled`](Self::publish_rolled), or the
-    /// increment of the generation. Pinned until everything is issued and complete. If it uses interrupts, and the
+    /// Whether `space` seems to be promoted where it can be demoted. Decides only which way a flush tries first: the
+    /// mode is read again after the barrier.
+    #[inline]
+    pub(super) fn is_uncounted(&self, space: &Space<K::Facade, W>) -> bool {
+        self.policy().reach.is_adaptive() && Mode::is_kept_fresh(self.mode_word(space, Ordering::Relaxed))
+    }
+
+    /// Flushes a space that has the roll-over tag `tag`. After [`publish_under_tag`](Self::publish_under_tag),
+    /// or the increment of the generation. Pinned until everything is issued and complete. If it uses interrupts, and the
     /// flush is for lockless walkers too, the same request interrupts them.
     #[inline]
     pub(crate) fn flush_rolled(
@@ -101,7 +125,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Flushes only on this CPU, if it is the only one that was ever active in the space. Otherwise returns false and
-    /// does nothing. Pinned on `me`, after the full barrier of [`publish_rolled`](Self::publish_rolled).
+    /// does nothing. Pinned on `me`, after the full barrier of [`publish_under_tag`](Self::publish_under_tag).
     ///
     /// That barrier pairs with the join of `switch_to`, a full barrier before the root load: either the join is seen
     /// here, or the CPU that joins sees the entry writes in every fill.
