@@ -62,7 +62,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if !self.policy().reach.is_adaptive() {
             return false;
         }
-        let count = &self.cpus[me].own.under_tag;
+        let count = &self.cpus[me].running.flushes;
         let next = count.load(Ordering::Relaxed) + 1;
         let is_sample = self.sample(next).is_some();
         if !is_sample {
@@ -76,7 +76,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if !self.policy().reach.is_adaptive() {
             return 0;
         }
-        let count = &self.cpus[me].own.under_tag;
+        let count = &self.cpus[me].running.flushes;
         let next = count.load(Ordering::Relaxed) + 1;
         count.store(next, Ordering::Relaxed);
         next

@@ -37,7 +37,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         cpu.own
             .kernel_seen
             .store(self.kernel_log.generation.load(Ordering::Relaxed), Ordering::Relaxed);
-        cpu.own.under_tag.store(me as u64, Ordering::Relaxed);
+        cpu.running.flushes.store(me as u64, Ordering::Relaxed);
         for slot in &cpu.own.slots[..MAX_SLOTS] {
             slot.space.store(0, Ordering::Relaxed);
         }

@@ -7,7 +7,7 @@
 //! | `served` | the CPU itself | waiters |
 //! | `queue` | requesters and the CPU itself | both |
 //! | `request` | requesters on this CPU; targets acknowledge in it | targets |
-//! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
+//! | `running` | the CPU itself; the roll-over, under its lock | the roll-over; where spaces are promoted no other CPU |
 //! | `deferring` | the CPU itself; the CPU that frees its unmapped frames | CPUs that check which deferrals are over |
 //! | `own` | the CPU itself, interrupts off | no other CPU, except for `lag` and `mask_seen` (see there) |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing CPUs, two of its three lines |
@@ -77,10 +77,6 @@ pub(crate) struct Own<F: Facade> {
     pub(crate) lag: F::U64,
     /// Consecutive kernel sections during which no request arrived; see [`enter_kernel`](crate::Engine::enter_kernel).
     pub(crate) unused_kernel_sections: F::U64,
-    /// Flushes of this CPU that took no generation, where reach is adaptive: they are sampled by this count. It
-    /// begins at the CPU's number, so that CPUs take their samples in turn. Written pinned, with interrupts on: if a
-    /// handler flushes, one count is lost.
-    pub(crate) under_tag: F::U64,
     /// Whether a requester on this CPU may have interrupts to send on which others rely: from its first post, or
     /// descriptor, to the send. Pinned.
     pub(crate) sending: LocalFlag,
@@ -127,7 +123,6 @@ impl<F: Facade> PerCpu<F> {
                 next_victim: F::U64::new(0),
                 lag: F::U64::new(CatchUpLag::MAX.0),
                 unused_kernel_sections: F::U64::new(0),
-                under_tag: F::U64::new(0),
                 sending: LocalFlag::new(),
                 slots: core::array::from_fn(|_| Slot {
                     space: F::U64::new(0),

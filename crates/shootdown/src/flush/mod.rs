@@ -23,7 +23,7 @@
 //! The increment of the generation in `publish_and_count` is a full barrier between the entry writes and the reads of
 //! mode, set and states. (`Batch::add`, `flush_later` and `retire` do the same.) Under a tag that rolls over, or can be
 //! taken back, no CPU compares generations: a barrier without a write takes the place of the increment
-//! (`publish_under_tag`). In each pair the other CPU writes, passes a full barrier, and reads. So either the requester
+//! (`publish_uncounted`). In each pair the other CPU writes, passes a full barrier, and reads. So either the requester
 //! sees what it wrote, or it sees the generation and the entries.
 //!
 //! ```text

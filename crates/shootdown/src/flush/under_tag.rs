@@ -61,7 +61,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if self.is_sample_under_tag(pin.cpu) {
                 return None;
             }
-            let tag = Mode::tag_in(self.publish_under_tag(space)?);
+            let tag = Mode::tag_in(self.publish_uncounted(space)?);
             let secondary = self.notify_secondary(space, range);
             // As in `flush_alone`.
             if LOOKS && !self.others_in(space, pin.cpu) {
@@ -76,13 +76,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Some(Flushed::new(space.id, range.tables()))
     }
 
-    /// The first steps of a flush under a tag of which no CPU compares generations: a barrier in place of the increment.
-    /// Returns the word of the mode. `None` if the space has no such tag: then nothing was done, or only published.
+    /// The first steps of a flush that takes no generation, if `space` has a tag for that. Returns the word of the mode.
     #[inline]
     pub(super) fn publish_under_tag(&self, space: &Space<K::Facade, W>) -> Option<u64> {
         if self.straight() != Straight::RollOver && !self.is_uncounted(space) {
             return None;
         }
+        self.publish_uncounted(space)
+    }
+
+    /// The same for a space that seems to have one: a barrier in place of the increment, then the mode. `None` if it has
+    /// none: then nothing was done, only published.
+    #[inline]
+    fn publish_uncounted(&self, space: &Space<K::Facade, W>) -> Option<u64> {
         // C1: entry writes, full barrier, then the reads of mode and set. Partners: head of `flush/mod.rs`.
         K::Facade::publish_tables_full();
         let word = self.mode_word(space, Ordering::Relaxed);

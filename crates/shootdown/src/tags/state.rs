@@ -1,6 +1,7 @@
-//! What the roll-over keeps: in the engine its epoch and lock, in each CPU the tag that it runs under.
+//! What tags that all CPUs share keep: in the engine the roll-over's epoch and lock, in each CPU the tag that it runs
+//! under. Where spaces are promoted, a count in each CPU.
 //!
-//! `rollover.rs` says how they are read and written.
+//! `rollover.rs` and `adaptive/sampling.rs` say how they are read and written.
 
 use crate::cache_padded::CachePadded;
 use crate::facade::{Facade, Word};
@@ -14,7 +15,7 @@ pub(crate) struct RollOver<F: Facade> {
     pub(super) lock: CachePadded<F::U64>,
 }
 
-/// Per-CPU words of the roll-over allocator.
+/// Per-CPU words of the roll-over allocator; the last one is for promoted spaces, which no such allocator has.
 #[repr(C, align(64))]
 pub(crate) struct Running<F: Facade> {
     /// The packed `Mode::Rolled` that this CPU runs under; 0 after a roll-over has cleared it.
@@ -23,6 +24,10 @@ pub(crate) struct Running<F: Facade> {
     pub(super) reserved: F::U64,
     /// 1 if it must flush itself before it runs under any tag of the new epoch. Accessed under the lock.
     pub(super) flush_pending: F::U64,
+    /// Flushes on this CPU that took no generation, where reach is adaptive: they are sampled by this count. It begins
+    /// at the CPU's number, so that CPUs take their samples in turn. Written pinned, with interrupts on: if a handler
+    /// flushes, one count is lost.
+    pub(crate) flushes: F::U64,
 }
 
 impl<F: Facade> RollOver<F> {
@@ -40,6 +45,7 @@ impl<F: Facade> Running<F> {
             active: F::U64::new(0),
             reserved: F::U64::new(0),
             flush_pending: F::U64::new(0),
+            flushes: F::U64::new(0),
         }
     }
 }
