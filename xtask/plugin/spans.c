@@ -227,6 +227,18 @@ static void mask(struct cpu *cpu, bool masked)
     }
 }
 
+/* Instructions of machine mode before it passed this interrupt on, not counting those before a call that it interrupts. */
+static uint64_t passed_on(const struct cpu *cpu)
+{
+    uint64_t before = cpu->firmware_run;
+    for (unsigned s = 0; s < span_count; s++) {
+        uint64_t since = cpu->firmware - cpu->open[s].firmware;
+        if (cpu->open[s].is && before > since)
+            before = since;
+    }
+    return before;
+}
+
 /* An instruction is about to be executed. `executed` counts those before it. */
 static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind kind)
 {
@@ -250,7 +262,7 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
                 close_span(cpu, s, open);
             if ((!open->is || spans[s].interrupt) && pc == spans[s].entry) {
                 /* The instruction before it was the call. */
-                uint64_t before = spans[s].interrupt ? cpu->firmware_run : 0; /* machine mode has passed it on */
+                uint64_t before = spans[s].interrupt ? passed_on(cpu) : 0;
                 *open = (struct open){true,
                                       false,
                                       cpu->pc + cpu->size,

@@ -74,6 +74,7 @@ mod tests {
             host_cpus: 1,
             rates: Vec::new(),
             counts: vec![count],
+            counted_in_parallel: false,
         }
     }
 

@@ -55,7 +55,13 @@ pub(super) fn text(findings: &Findings) -> String {
         }
     }
     if !findings.counts.is_empty() {
-        text += "\nCPUs in turns, by a count of instructions, which depends little on the host\n";
+        text += match findings.counted_in_parallel {
+            true => {
+                "\nCPUs in parallel, since OpenSBI waits for another CPU without ending QEMU's turn:\n\
+                 counts vary a little, and on a busy host they include ticks\n"
+            }
+            false => "\nCPUs in turns, by a count of instructions, which depends little on the host\n",
+        };
         let titles = [&["kernel", "ops"], &COUNT_TITLES[..]].concat();
         let rows = findings.counts.iter().map(|count| count_row(count, &findings.counts));
         text += &draw(&titles, 1, rows.collect());

@@ -168,27 +168,28 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// A flush of any kind, and the wait.
-    #[inline(never)]
+    #[inline]
     pub(super) fn flush_otherwise(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
-        let mut token = self.token(space.id, 0);
-        token.at_once = true;
-        self.dispatch_any(&mut token, space, range, false, false);
-        token.wait_in_place();
-        Flushed::new(space.id, range.tables())
+        self.pinned().hand_over();
+        self.flush_any(space, range, 0, 0)
     }
 
-    /// The same, after the request was counted. Takes over the caller's pin.
+    /// The same, after the request was counted, or, with generation 0, before it is published. Takes over the caller's
+    /// pin.
     #[inline(never)]
     fn flush_any(&self, space: &Space<K::Facade, W>, range: Range, generation: u64, secondary: u64) -> Flushed {
         let pin = self.still_pinned();
-        let flush = Flush {
-            space,
-            range,
-            generation,
-            mode: self.mode_word(space, Ordering::Relaxed),
-            secondary,
-            walkers: false,
-            hold: false,
+        let flush = match generation {
+            0 => self.publish(space, range),
+            _ => Flush {
+                space,
+                range,
+                generation,
+                mode: self.mode_word(space, Ordering::Relaxed),
+                secondary,
+                walkers: false,
+                hold: false,
+            },
         };
         let mut token = self.token(space.id, 0);
         token.at_once = true;
