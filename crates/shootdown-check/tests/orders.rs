@@ -10,7 +10,8 @@ const MISSED: &[(&str, Order, &str, &str, &[Architecture])] = &[
     // The log's orders are left to loom: unwritten entries read as "everything", and no race wraps around the ring.
     // Here: the DSB before a generation, and the one after local invalidations.
     ("transport/broadcast.rs", Order::Barrier, "flush", "ipi", &[Arm]),
-    // The same in place of a generation, under a tag that rolls over or can be taken back; and there it orders the read of the tag or the set.
+    // The same in place of a generation, under a tag that rolls over or can be taken back; and there it orders the read
+    // of the tag or the set.
     (
         "flush/under_tag.rs",
         Order::Barrier,

@@ -12,9 +12,10 @@ use clap::Args;
     caches speculatively, with the memory model of x86, Arm or RISC-V. Prints the number of states, and the first run \
     that breaks a rule, step by step. `none` is the negative control: it must break one. Exit status 1 when another \
     design does, or `none` does not.",
-    after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, departed, lazy, kernel, tables, \
-    lazy-tables, end, batch, hotplug, off, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, \
-    walk, foreign-walk, deferral, deferral-lazy, ticks-stop, ticks-resume; of three: flush-3, switch-3, cross-3; \
+    after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, departed, given-back, lazy, kernel, \
+    tables, lazy-tables, end, batch, hotplug, off, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, \
+    roll-over-batch, walk, foreign-walk, deferral, deferral-lazy, ticks-stop, ticks-resume; \
+    of three: flush-3, switch-3, cross-3; \
     of four, too large for all but --random: mixed-4, tables-4.\n\n\
     Examples:\n  \
     shootdown check                                   races of two CPUs under every design, exhaustively\n  \

@@ -7,7 +7,7 @@
 //! | `served` | the CPU itself | waiters |
 //! | `queue` | requesters and the CPU itself | both |
 //! | `request` | requesters on this CPU; targets acknowledge in it | targets |
-//! | `running` | the CPU itself; the roll-over, under its lock | the roll-over; where spaces are promoted no other CPU |
+//! | `running` | the CPU itself; the roll-over, under its lock | the roll-over, if there is one |
 //! | `deferring` | the CPU itself; the CPU that frees its unmapped frames | CPUs that check which deferrals are over |
 //! | `own` | the CPU itself, interrupts off | no other CPU, except for `lag` and `mask_seen` (see there) |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing CPUs, two of its three lines |

@@ -6,8 +6,8 @@
 //! choice of way under a roll-over tag: on this CPU alone if no other was ever active in the space, otherwise by
 //! broadcast or by interrupts that name the tag.
 //!
-//! A CPU joins a space's set before it loads the root and, under roll-over tags, stays a member. So the set contains the
-//! CPUs that were *ever* active: they may hold entries under the tag, loaded or not.
+//! A CPU joins a space's set before it loads the root and, under roll-over tags, stays a member. So the set contains
+//! the CPUs that were *ever* active: they may hold entries under the tag, loaded or not.
 //!
 //! Slots compare generations again once a space has lost its tag. So the demotion increments the generation itself
 //! (`tags/demotion.rs`). Where promoted spaces keep their tags, as in Linux, each flush does.
@@ -76,7 +76,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Some(Flushed::new(space.id, range.tables()))
     }
 
-    /// The first steps of a flush that takes no generation, if `space` has a tag for that. Returns the word of the mode.
+    /// The first steps of a flush that takes no generation, if `space` has a tag for that. Returns the word of the
+    /// mode.
     #[inline]
     pub(super) fn publish_under_tag(&self, space: &Space<K::Facade, W>) -> Option<u64> {
         if self.straight() != Straight::RollOver && !self.is_uncounted(space) {
@@ -85,8 +86,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.publish_uncounted(space)
     }
 
-    /// The same for a space that seems to have one: a barrier in place of the increment, then the mode. `None` if it has
-    /// none: then nothing was done, only published.
+    /// The same for a space that seems to have one: a barrier in place of the increment, then the mode. `None` if it
+    /// has none: then nothing was done, only published.
     #[inline]
     fn publish_uncounted(&self, space: &Space<K::Facade, W>) -> Option<u64> {
         // C1: entry writes, full barrier, then the reads of mode and set. Partners: head of `flush/mod.rs`.
@@ -102,8 +103,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.policy().reach.is_adaptive() && Mode::is_kept_fresh(self.mode_word(space, Ordering::Relaxed))
     }
 
-    /// Flushes a space that has the roll-over tag `tag`. After [`publish_under_tag`](Self::publish_under_tag),
-    /// or the increment of the generation. Pinned until everything is issued and complete. If it uses interrupts, and the
+    /// Flushes a space that has the roll-over tag `tag`. After [`publish_under_tag`](Self::publish_under_tag), or the
+    /// increment of the generation. Pinned until everything is issued and complete. If it uses interrupts, and the
     /// flush is for lockless walkers too, the same request interrupts them.
     #[inline]
     pub(crate) fn flush_rolled(

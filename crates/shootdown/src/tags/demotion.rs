@@ -14,8 +14,8 @@
 //!    everywhere, synchronises, and only then frees it.
 //!
 //! # Why nothing stale is used (C1)
-//! A flush that reads `System` takes no generation (`flush/under_tag.rs`). The demotion takes one for all of them, before
-//! the exchange of step 1.
+//! A flush that reads `System` takes no generation (`flush/under_tag.rs`). The demotion takes one for all of them,
+//! before the exchange of step 1.
 //! * A flush that read `System` wrote its entries, passed a full barrier, then read a mode older than that exchange. A
 //!   CPU takes a slot only after it has read the newer mode. So its fills see the entries. The acquire load of the mode
 //!   is enough on multi-copy-atomic memory, as on x86, Armv8 and RISC-V.
