@@ -688,8 +688,9 @@ bool shootdown_design(const char *name, struct shootdown_policy *policy, struct 
 bool shootdown_machine_found(uint64_t kernel_root, struct shootdown_machine *machine);
 
 /**
- * The hook cpu of a library with SHOOTDOWN_HOOKS. The functions below are its other hooks: each has the contract
- * of the member of struct shootdown_hooks with its name. A kernel defines those that SHOOTDOWN_HOOKS names.
+ * The hook cpu of a library with SHOOTDOWN_HOOKS. SHOOTDOWN_CPU_INSTRUCTION takes its place. The functions below
+ * are its other hooks: each has the contract of the member of struct shootdown_hooks with its name. A kernel defines
+ * those that SHOOTDOWN_HOOKS names.
  */
 extern uint32_t shootdown_hook_cpu(void);
 

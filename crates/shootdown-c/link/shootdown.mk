@@ -26,6 +26,10 @@ SHOOTDOWN_FEATURES ?= $(if $(filter adaptive,$(SHOOTDOWN_DESIGN)),adaptive)
 # The hooks that the kernel defines as functions shootdown_hook_NAME, separated by spaces; cpu and send_ipi at least. They are
 # called directly, and those that are not named are left out. Needs the feature `instructions`. Empty: pointers in the settings.
 SHOOTDOWN_HOOKS ?=
+# The one instruction that reads this CPU's number into {cpu}, in place of the hook `cpu`; with SHOOTDOWN_HOOKS. For example
+# mrs {cpu}, tpidr_el1    lw {cpu}, 16(tp)    mov {cpu:e}, dword ptr gs:[rip + cpu_number]
+# It changes no flags and no memory.
+SHOOTDOWN_CPU_INSTRUCTION ?=
 # How the compiler optimises: 3 for speed, s for size.
 SHOOTDOWN_OPT ?= 3
 
@@ -53,6 +57,7 @@ endif
 # Not position-independent. A kernel that relocates itself gives its own.
 shootdown_flags_x86_64 := -Crelocation-model=static
 SHOOTDOWN_RUSTFLAGS ?= $(shootdown_flags_$(SHOOTDOWN_ARCH))
+shootdown_cpu := $(if $(SHOOTDOWN_CPU_INSTRUCTION),--cfg shootdown_cpu_instruction)
 shootdown_no_got := $(if $(SHOOTDOWN_NO_GOT),-Zplt=yes -Cjump-tables=no)
 shootdown_core := $(if $(SHOOTDOWN_NO_GOT),-Zbuild-std=core -Zbuild-std-features=compiler-builtins-mem)
 
@@ -72,8 +77,8 @@ shootdown_profile := lto="fat" codegen-units=1 panic="abort" debug=false $(if $(
 .PHONY: shootdown-archive shootdown-install
 shootdown-archive:
 	SHOOTDOWN_DESIGN='$(SHOOTDOWN_DESIGN)' SHOOTDOWN_CPU_WORDS='$(SHOOTDOWN_CPU_WORDS)' \
-	SHOOTDOWN_HOOKS='$(SHOOTDOWN_HOOKS)' \
-	CARGO_PROFILE_RELEASE_OPT_LEVEL=$(SHOOTDOWN_OPT) RUSTFLAGS='$(strip $(SHOOTDOWN_RUSTFLAGS) $(shootdown_no_got))' \
+	SHOOTDOWN_HOOKS='$(SHOOTDOWN_HOOKS)' SHOOTDOWN_CPU_INSTRUCTION='$(SHOOTDOWN_CPU_INSTRUCTION)' \
+	CARGO_PROFILE_RELEASE_OPT_LEVEL=$(SHOOTDOWN_OPT) RUSTFLAGS='$(strip $(SHOOTDOWN_RUSTFLAGS) $(shootdown_no_got) $(shootdown_cpu))' \
 	$(if $(SHOOTDOWN_NO_GOT),RUSTC_BOOTSTRAP=1) \
 	$(CARGO) rustc --quiet --manifest-path $(SHOOTDOWN_CRATE)/Cargo.toml --release --no-default-features \
 	    --features '$(SHOOTDOWN_FEATURES)' --target $(SHOOTDOWN_TARGET) --target-dir $(abspath $(SHOOTDOWN_OUT)) \

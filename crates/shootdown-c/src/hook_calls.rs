@@ -1,5 +1,7 @@
 //! How the library reaches a hook: by the pointer in the settings, or, in a library that was built with the variable
 //! SHOOTDOWN_HOOKS, by a function with a fixed name. The latter takes no test, no indirect call and no context pointer.
+//! `cpu` may also be one instruction, which the variable SHOOTDOWN_CPU_INSTRUCTION gives: then a flush that interrupts
+//! nobody calls no function of the kernel, and saves no registers for it.
 
 use crate::fixed::equal;
 use crate::hooks::*;
@@ -35,8 +37,8 @@ const _: () = if let Some(list) = LISTED {
         "SHOOTDOWN_HOOKS: only in a library with the feature `instructions`, for a kernel"
     );
     assert!(
-        contains(list, "cpu") && contains(list, "send_ipi"),
-        "SHOOTDOWN_HOOKS must name cpu and send_ipi"
+        (contains(list, "cpu") || cfg!(shootdown_cpu_instruction)) && contains(list, "send_ipi"),
+        "SHOOTDOWN_HOOKS must name cpu and send_ipi; cpu not with SHOOTDOWN_CPU_INSTRUCTION"
     );
     assert!(
         contains(list, "pin") == contains(list, "unpin")
@@ -48,6 +50,9 @@ const _: () = if let Some(list) = LISTED {
         "SHOOTDOWN_HOOKS names no hook of struct shootdown_hooks"
     );
 };
+
+#[cfg(shootdown_cpu_instruction)]
+const _: () = assert!(LISTED.is_some(), "SHOOTDOWN_CPU_INSTRUCTION: only with SHOOTDOWN_HOOKS");
 
 /// The word that begins at `from` in a list, and where the next one begins.
 const fn word(list: &[u8], from: usize) -> (&[u8], usize) {
@@ -175,6 +180,23 @@ impl HookCalls {
         unsafe { self.tables.first().unwrap_unchecked() }
     }
 
+    #[cfg(shootdown_cpu_instruction)]
+    #[inline(always)]
+    pub fn cpu(&self) -> u32 {
+        let cpu: u64;
+        // SAFETY: the kernel gave the instruction, and it has the hook's contract. Not `pure`: the thread may have
+        // migrated since the last one.
+        unsafe {
+            core::arch::asm!(
+                env!("SHOOTDOWN_CPU_INSTRUCTION"),
+                cpu = out(reg) cpu,
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        cpu as u32
+    }
+
+    #[cfg(not(shootdown_cpu_instruction))]
     #[inline(always)]
     pub fn cpu(&self) -> u32 {
         // SAFETY: `check` has seen the pointer.

@@ -223,12 +223,20 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// Runs `body` with interrupts masked.
     #[inline]
     pub(crate) fn masked<T>(&self, body: impl FnOnce() -> T) -> T {
-        let was_off = self.interrupts_were_off();
-        let saved = self.kernel.interrupts_off();
-        self.note_mask(was_off);
+        let saved = self.mask();
         let result = body();
         self.kernel.interrupts_restore(saved);
         result
+    }
+
+    /// Masks interrupts until [`Kernel::interrupts_restore`] is called with the result. Where a closure that has several
+    /// callers would become a function.
+    #[inline]
+    pub(crate) fn mask(&self) -> u64 {
+        let was_off = self.interrupts_were_off();
+        let saved = self.kernel.interrupts_off();
+        self.note_mask(was_off);
+        saved
     }
 
     /// For [`note_mask`](Self::note_mask): whether interrupts are off. Asks the kernel in debug builds only.

@@ -60,8 +60,11 @@ pub fn kernel(name: &str, config: &Config, end: Instant) -> Result<Built, String
 }
 
 /// The hooks that `linux/tlb.c` defines; and those for a kernel that is preempted.
-const HOOKS: &str = "cpu send_ipi send_ipi_to now_ns unloaded stuck";
+const HOOKS: &str = "send_ipi send_ipi_to now_ns unloaded stuck";
 const PINS: &str = "pin unpin";
+
+/// What reads the number of the CPU: `raw_smp_processor_id()`. `linux/tlb.c` checks the offset.
+const CPU: &str = "mov {cpu:e}, dword ptr gs:[rip + pcpu_hot + 12]";
 
 /// The library for kernels in C, as one object: compiled for one design; or for all of them, with every known bug.
 fn library(name: &str, config: &Config, end: Instant) -> Result<PathBuf, String> {
@@ -91,6 +94,7 @@ fn library(name: &str, config: &Config, end: Instant) -> Result<PathBuf, String>
     }
     command.arg(format!("SHOOTDOWN_DESIGN={design}"));
     command.arg(format!("SHOOTDOWN_HOOKS={hooks}"));
+    command.arg(format!("SHOOTDOWN_CPU_INSTRUCTION={CPU}"));
     command.arg(format!("SHOOTDOWN_FEATURES={features}"));
     command.arg(format!("SHOOTDOWN_OUT={}", out.display())).arg(&object);
     child::run(&mut command, end).map_err(|why| format!("shootdown.mk, {name}: {why}"))?;

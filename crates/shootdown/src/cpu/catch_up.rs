@@ -145,16 +145,22 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline(always)]
     pub(crate) fn flush_range(&self, tag: Tag, range: &Range) {
         if range.is_one_leaf() && self.one_instruction.here {
-            self.kernel.invalidate(Local::Page {
-                address: range.start(),
-                stride: range.stride(),
-                tag,
-                leaf_only: true,
-            });
-            self.synchronise_here();
+            self.flush_leaf_instruction(tag, range);
         } else {
             self.flush_pages(tag, range);
         }
+    }
+
+    /// Flushes one leaf under `tag`, where one instruction does.
+    #[inline(always)]
+    pub(crate) fn flush_leaf_instruction(&self, tag: Tag, range: &Range) {
+        self.kernel.invalidate(Local::Page {
+            address: range.start(),
+            stride: range.stride(),
+            tag,
+            leaf_only: true,
+        });
+        self.synchronise_here();
     }
 
     /// As [`flush_range`](Self::flush_range), where it is no part of most shootdowns.

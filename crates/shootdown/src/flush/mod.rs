@@ -180,7 +180,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     fn flush_any(&self, space: &Space<K::Facade, W>, range: Range, generation: u64, secondary: u64) -> Flushed {
         let pin = self.still_pinned();
         let flush = match generation {
-            0 => self.publish(space, range),
+            0 => self.publish_request(space, range),
             _ => Flush {
                 space,
                 range,
@@ -261,9 +261,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// The first steps of every flush: makes the entry writes visible, counts the request unless its tag makes that
     /// needless, and reads the mode. Pinned.
     #[inline]
-    fn publish<'s>(&self, space: &'s Space<K::Facade, W>, range: Range) -> Flush<'s, K::Facade, W> {
+    fn publish_request<'s>(&self, space: &'s Space<K::Facade, W>, range: Range) -> Flush<'s, K::Facade, W> {
         match self.publish_under_tag(space) {
-            Some(mode) => self.published(space, range, 0, mode),
+            Some(mode) => self.published_request(space, range, 0, mode),
             None => self.publish_and_count(space, range),
         }
     }
@@ -277,12 +277,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let generation = space.log.generation.fetch_add_full(1) + 1;
         // Relaxed: the increment orders it. Each word of a CPU has its own acquire. Where the mode must be read before
         // them, a separate barrier orders that (`stragglers`).
-        self.published(space, range, generation, self.mode_word(space, Ordering::Relaxed))
+        self.published_request(space, range, generation, self.mode_word(space, Ordering::Relaxed))
     }
 
     /// What follows on either barrier: TLBs of devices are told.
     #[inline]
-    fn published<'s>(
+    fn published_request<'s>(
         &self,
         space: &'s Space<K::Facade, W>,
         range: Range,
@@ -315,7 +315,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return None;
         }
         let pin = self.pinned();
-        let flush = self.publish(space, range);
+        let flush = self.publish_request(space, range);
         let flush = Flush { walkers, hold, ..flush };
         self.dispatch_into(token, &flush, pin)
     }
@@ -476,7 +476,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.policy().reach == Reach::Local {
             let ticket = {
                 let pin = self.pinned();
-                let flush = self.publish(space, *range);
+                let flush = self.publish_request(space, *range);
                 self.flush_here(pin.cpu, space, flush.generation, *range);
                 flush.secondary
             };

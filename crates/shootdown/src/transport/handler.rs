@@ -2,11 +2,11 @@
 //!
 //! Handlers take no lock, allocate nothing and wait for no CPU (C5).
 
-use crate::cpu::state::{POSTED, PerCpu};
+use crate::cpu::state::{POSTED, PerCpu, Slot};
 use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::hooks::{Answer, Event, Kernel};
+use crate::hooks::{Answer, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
 use crate::transport::request::{DecodedRequest, Request};
@@ -252,9 +252,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Rule 2 for `space`, which is loaded on this CPU. Nothing is left to do if the slot has seen `generation`. That
     /// is usual when several requests were taken together, and then the line that all requesters write is not even
-    /// read. Only `range` is flushed if the slot has seen exactly the previous generation and `generation` is still the
-    /// newest (relaxed: only so that later requests are served with it). Otherwise returns `None` and does nothing.
-    /// Interrupts off.
+    /// read. Otherwise returns `None` and does nothing, unless only `range` is missing. Interrupts off.
     // Always inlined: it is most of a target's work, and as a separate function it would first save half the registers.
     #[inline(always)]
     pub(crate) fn flush_next(
@@ -264,30 +262,57 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         generation: u64,
         range: &Range,
     ) -> Option<Answer> {
-        // If there is a tag, or one is being given or taken, the slot is left or about to be left, regardless of its
-        // generation.
-        if self.mode(space) != Mode::PerCpu {
-            return None;
-        }
-        let (index, slot) = cpu.own.loaded_slot();
-        let seen = slot.generation.load(Ordering::Relaxed);
-        if seen + 1 != generation {
-            return (seen >= generation).then_some(Answer::Current);
-        }
-        if space.log.generation.load(Ordering::Relaxed) != generation {
-            return None;
-        }
+        let (slot, tag) = match self.next_in_slot(cpu, space, generation) {
+            Next::Seen => return Some(Answer::Current),
+            Next::Further => return None,
+            Next::This(slot, tag) => (slot, tag),
+        };
         // One page first: that is the test by which it is flushed.
         let ceiling = self.policy().ceiling;
         let walkable = range.is_one_leaf() && ceiling > 0 || range.is_walkable(ceiling);
         if !walkable {
             return None;
         }
-        self.flush_range(self.slot_tag(index), range);
+        self.flush_range(tag, range);
         // After the flush: `user_access_ok` relies on it.
         slot.generation.store(generation, Ordering::Relaxed);
         Some(Answer::Flushed)
     }
+
+    /// Whether the loaded slot of this CPU, which runs `space`, is behind by `generation` alone, and `generation` is still
+    /// the newest (relaxed: only so that later requests are served with it). Interrupts off.
+    #[inline(always)]
+    pub(crate) fn next_in_slot<'c>(
+        &self,
+        cpu: &'c PerCpu<K::Facade>,
+        space: &Space<K::Facade, W>,
+        generation: u64,
+    ) -> Next<'c, K::Facade> {
+        // If there is a tag, or one is being given or taken, the slot is left or about to be left, regardless of its
+        // generation.
+        if self.mode(space) != Mode::PerCpu {
+            return Next::Further;
+        }
+        let (index, slot) = cpu.own.loaded_slot();
+        let seen = slot.generation.load(Ordering::Relaxed);
+        if seen + 1 != generation {
+            return if seen >= generation { Next::Seen } else { Next::Further };
+        }
+        if space.log.generation.load(Ordering::Relaxed) != generation {
+            return Next::Further;
+        }
+        Next::This(slot, self.slot_tag(index))
+    }
+}
+
+/// What the loaded slot of a CPU has not seen of a space, up to a request.
+pub(crate) enum Next<'c, F: Facade> {
+    /// Nothing.
+    Seen,
+    /// This request alone.
+    This(&'c Slot<F>, Tag),
+    /// More, or the space is on another tag.
+    Further,
 }
 
 #[cfg(test)]
