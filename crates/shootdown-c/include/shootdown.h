@@ -689,8 +689,8 @@ bool shootdown_machine_found(uint64_t kernel_root, struct shootdown_machine *mac
 
 /**
  * The hook cpu of a library with SHOOTDOWN_HOOKS. SHOOTDOWN_CPU_INSTRUCTION takes its place. The functions below
- * are its other hooks: each has the contract of the member of struct shootdown_hooks with its name. A kernel defines
- * those that SHOOTDOWN_HOOKS names.
+ * are its other hooks: each has the contract of the member of struct shootdown_hooks with its name. A kernel
+ * defines those that SHOOTDOWN_HOOKS names.
  */
 extern uint32_t shootdown_hook_cpu(void);
 

@@ -205,8 +205,8 @@ pub struct shootdown_hooks {
 
 unsafe extern "C" {
     /// The hook cpu of a library with SHOOTDOWN_HOOKS. SHOOTDOWN_CPU_INSTRUCTION takes its place. The functions below
-    /// are its other hooks: each has the contract of the member of struct shootdown_hooks with its name. A kernel defines
-    /// those that SHOOTDOWN_HOOKS names.
+    /// are its other hooks: each has the contract of the member of struct shootdown_hooks with its name. A kernel
+    /// defines those that SHOOTDOWN_HOOKS names.
     pub fn shootdown_hook_cpu() -> u32;
     /// The hook send_ipi.
     pub fn shootdown_hook_send_ipi(targets: *const u64);

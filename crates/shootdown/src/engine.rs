@@ -229,8 +229,8 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         result
     }
 
-    /// Masks interrupts until [`Kernel::interrupts_restore`] is called with the result. Where a closure that has several
-    /// callers would become a function.
+    /// Masks interrupts until [`Kernel::interrupts_restore`] is called with the result. For where a closure with
+    /// several callers would become a function.
     #[inline]
     pub(crate) fn mask(&self) -> u64 {
         let was_off = self.interrupts_were_off();

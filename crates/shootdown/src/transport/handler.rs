@@ -279,8 +279,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         Some(Answer::Flushed)
     }
 
-    /// Whether the loaded slot of this CPU, which runs `space`, is behind by `generation` alone, and `generation` is still
-    /// the newest (relaxed: only so that later requests are served with it). Interrupts off.
+    /// Whether the loaded slot of this CPU, which runs `space`, is behind by `generation` alone, and `generation` is
+    /// still the newest (relaxed: only so that later requests are served with it). Interrupts off.
     #[inline(always)]
     pub(crate) fn next_in_slot<'c>(
         &self,
