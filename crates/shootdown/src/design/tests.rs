@@ -66,6 +66,14 @@ fn unfit_settings_are_refused_and_unused_ones_ignored() {
         !is_refused(no_window(Policy::BROADCAST).on(Machine::NO_TAGS)),
         "nor here"
     );
+    let from_zero = |machine: Machine| {
+        Policy::IPI.on(Machine {
+            first_tag: 0,
+            ..machine
+        })
+    };
+    assert!(is_refused(from_zero(Machine::PCID)));
+    assert!(!is_refused(from_zero(Machine::NO_TAGS)), "no tag is given out");
 }
 
 #[test]
