@@ -13,7 +13,7 @@ use super::{cases, torture};
 
 /// Seeds of each preset, and numbers of CPUs in turn.
 const SEEDS: u8 = 22;
-const CPUS: [usize; 3] = [2, 3, 4];
+const CPUS: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// Steps of each CPU.
 const STEPS: u32 = 200;
 /// The design without invalidation: the control, which `ports.rs` expects to be caught.

@@ -99,7 +99,7 @@ struct Args {
 enum Part {
     /// Rates and interrupts, CPUs in parallel
     Rates,
-    /// Instructions and interrupts, CPUs in turns, reproducible
+    /// Instructions and interrupts, CPUs in turns, reproducible; several CPUs of RISC-V in parallel
     Counts,
 }
 

@@ -30,7 +30,7 @@ const BARRIERS: &str = "barriers";
 const SWITCH: &str = "switch";
 const MASKED: &str = "masked";
 
-/// One workload with a number of threads on one kernel, CPUs in turns.
+/// One workload with a number of threads on one kernel.
 #[derive(Debug, Clone, Serialize)]
 pub struct Count {
     /// The kernel: `Linux`, or the design.

@@ -140,7 +140,7 @@ fn flush_under_a_system_wide_tag_passes_a_barrier() {
             ..Scene::new(2, design)
         };
         let symptom = Symptom::Breaks(Rule::C3);
-        contract(&scene, Bug::RolledModeBeforeBarrier, symptom, withdraw_under_the_tag);
+        contract(&scene, Bug::ModeBeforeBarrierUnderTag, symptom, withdraw_under_the_tag);
     }
 }
 

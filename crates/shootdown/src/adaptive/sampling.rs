@@ -5,7 +5,7 @@
 //! considered for promotion or demotion. Correctness does not depend on it.
 
 use crate::engine::{Engine, Pinned};
-use crate::facade::Word;
+use crate::facade::{Facade, Word};
 use crate::flush::token::Token;
 use crate::flush::{Flush, Issued, Sent};
 use crate::hooks::{CpuId, Kernel, Way};
@@ -62,8 +62,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if !self.policy().reach.is_adaptive() {
             return false;
         }
-        let count = &self.cpus[me].running.flushes;
-        let next = count.load(Ordering::Relaxed) + 1;
+        let (count, next) = self.next_under_tag(me);
         let is_sample = self.sample(next).is_some();
         if !is_sample {
             count.store(next, Ordering::Relaxed);
@@ -71,15 +70,21 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         is_sample
     }
 
-    /// Counts a request of `me` that takes no generation, where requests are sampled. Pinned.
+    /// Counts a request of `me` that takes no generation, where requests are sampled. Returns its number. Pinned.
     fn count_under_tag(&self, me: CpuId) -> u64 {
         if !self.policy().reach.is_adaptive() {
             return 0;
         }
-        let count = &self.cpus[me].running.flushes;
-        let next = count.load(Ordering::Relaxed) + 1;
+        let (count, next) = self.next_under_tag(me);
         count.store(next, Ordering::Relaxed);
         next
+    }
+
+    /// The count of requests of `me` that took no generation, and the number of the next one.
+    #[inline]
+    fn next_under_tag(&self, me: CpuId) -> (&<K::Facade as Facade>::U64, u64) {
+        let count = &self.cpus[me].running.flushes;
+        (count, count.load(Ordering::Relaxed) + 1)
     }
 
     /// Records a timed request to `targets` CPUs that took `took` until it was sent. If all targets have answered,

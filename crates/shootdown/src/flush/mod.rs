@@ -151,6 +151,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// may be held.
     ///
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
+    /// Under a tag that rolls over, or that can be taken back: a full barrier, the broadcast, and no write to a line
+    /// that CPUs share.
     #[inline]
     pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
         if matches!(self.straight(), Straight::RollOver | Straight::Control) || self.is_uncounted(space) {

@@ -2,9 +2,9 @@
 //! runs it; or the space has a system-wide tag, one page is flushed, and the processor broadcasts.
 //!
 //! It takes the steps of `flush_on_slots`, `post` or `request`, and the wait, in their order, for a set of one, without
-//! a list of targets and without a token; or those of `flush_under_tag`. It skips no barrier:
-//! the generation was taken before it (full barrier, see the head of `flush/mod.rs`), and the post or the queue's slot
-//! is the target's partner, as in the general path.
+//! a list of targets and without a token; or those of `flush_under_tag`. It skips no barrier: the generation was taken
+//! before it (full barrier, see the head of `flush/mod.rs`), and the post or the queue's slot is the target's partner,
+//! as in the general path.
 //!
 //! `common_kind` decides before anything else is done. A flush of another kind takes the general path with the same
 //! generation. Secondary TLBs were notified when the generation was taken, once for both paths.
@@ -154,8 +154,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         is_next
     }
 
+    /// The local part of a flush of any kind: [`flush_on`](Self::flush_on), where it is usually of one leaf.
+    #[inline(always)]
+    fn flush_locally(&self, own: &PerCpu<K::Facade>, space: &Space<K::Facade, W>, generation: u64, range: &Range) {
+        if !self.flush_leaf_here(own, space, generation, range) {
+            self.flush_on(own, space, generation, range);
+        }
+    }
+
     /// A flush on this CPU alone that is not of one leaf, or whose slot is further behind. Takes over the caller's pin.
-    #[cold]
     #[inline(never)]
     fn flush_alone_otherwise(
         &self,
@@ -192,11 +199,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         pin: Pinned<'_, K, W>,
     ) {
         let (own, space, generation) = (&self.cpus[pin.cpu], flush.space, flush.generation);
-        let local = || {
-            if !self.flush_leaf_here(own, space, generation, &flush.range) {
-                self.flush_on(own, space, generation, &flush.range);
-            }
-        };
+        let local = || self.flush_locally(own, space, generation, &flush.range);
         let serial = self.policy().order == Order::Serial;
         space.log.append(generation, &flush.range);
         if serial {
@@ -232,11 +235,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) -> Flushed {
         let pin = self.still_pinned();
         let (me, own, target) = (pin.cpu, &self.cpus[pin.cpu], &self.cpus[cpu]);
-        let local = || {
-            if !self.flush_leaf_here(own, space, generation, &range) {
-                self.flush_on(own, space, generation, &range);
-            }
-        };
+        let local = || self.flush_locally(own, space, generation, &range);
         let serial = self.policy().order == Order::Serial;
         if serial {
             local();
