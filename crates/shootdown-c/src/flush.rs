@@ -54,7 +54,7 @@ pub unsafe extern "C" fn shootdown_flush_pages(
     // SAFETY: the caller's.
     let (engine, space) = unsafe { (engine_of(engine), space_of(space)) };
     match one_page(start, end, page_shift, tables) {
-        Some(page) => drop(engine.flush(space, page)),
+        Some(page) => drop(engine.flush_inlined(space, page)),
         None => flush_rounded(engine, space, start, end, page_shift, tables),
     }
 }

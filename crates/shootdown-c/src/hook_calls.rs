@@ -183,8 +183,8 @@ impl HookCalls {
 
     #[cfg(shootdown_cpu_instruction)]
     #[inline(always)]
-    pub fn cpu(&self) -> u32 {
-        let cpu: u64;
+    pub fn cpu(&self) -> usize {
+        let cpu: usize;
         // SAFETY: the kernel gave the instruction, and it has the hook's contract. Not `pure`: the thread may have
         // migrated since the last one.
         unsafe {
@@ -194,16 +194,17 @@ impl HookCalls {
                 options(nostack, preserves_flags, readonly)
             );
         }
-        cpu as u32
+        cpu
     }
 
     #[cfg(not(shootdown_cpu_instruction))]
     #[inline(always)]
-    pub fn cpu(&self) -> u32 {
+    pub fn cpu(&self) -> usize {
         // SAFETY: `check` has seen the pointer.
-        call!(self.cpu, shootdown_hook_cpu(), unsafe {
+        let cpu: u32 = call!(self.cpu, shootdown_hook_cpu(), unsafe {
             core::hint::unreachable_unchecked()
-        })
+        });
+        cpu as usize
     }
 
     #[inline(always)]

@@ -124,7 +124,7 @@ unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
 
     #[inline]
     fn cpu(&self) -> CpuId {
-        self.calls.cpu() as CpuId
+        self.calls.cpu()
     }
 
     #[inline]

@@ -313,6 +313,15 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
     }
 
+    /// Whether a space's word says per-CPU slots: [`unpack_mode`](Self::unpack_mode), in one test.
+    #[inline]
+    pub(crate) fn is_per_cpu(&self, word: u64) -> bool {
+        match const { &K::POLICY } {
+            Some(Policy { tags: Tags::PerCpu, .. }) => true,
+            _ => Mode::is_per_cpu(word),
+        }
+    }
+
     /// The tags to invalidate for `tag`: the tag itself, and the user half if tags are split (regression 30).
     #[inline]
     pub(crate) fn halves(&self, tag: Tag) -> impl Iterator<Item = Tag> + use<K, W> {

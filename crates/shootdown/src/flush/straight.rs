@@ -27,59 +27,48 @@ use crate::transport::send::Sending;
 use core::sync::atomic::Ordering;
 
 /// The CPUs of a common flush, and how they are reached.
-pub(super) enum Common<'e, F: Facade> {
+pub(super) enum Common {
     /// This one at most.
     Alone,
-    /// One other, with its data.
-    One(CpuId, &'e PerCpu<F>),
+    /// One other.
+    One(CpuId),
     /// All of them, by a broadcast of one page under this tag.
     Broadcast(Tag),
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// The CPUs of `flush` if it is of the common kind. Pinned on `me`.
-    #[inline]
-    pub(super) fn common_kind(&self, flush: &Flush<'_, K::Facade, W>, me: CpuId) -> Option<Common<'_, K::Facade>> {
-        let space = flush.space;
-        let mode = self.unpack_mode(flush.mode);
-        if mode != Mode::PerCpu {
-            return self.common_under_tag(flush, mode);
+    #[inline(always)]
+    pub(super) fn common_kind(&self, flush: &Flush<'_, K::Facade, W>, me: CpuId) -> Option<Common> {
+        if !self.is_per_cpu(flush.mode) {
+            return self.common_under_tag(flush);
         }
         let common = matches!(self.straight(), Straight::Post | Straight::Descriptor);
         if !common || flush.range.tables() || self.sample(flush.generation).is_some() {
             return None;
         }
-        match space.cpus.others(me) {
-            // With a log, a CPU that does not run the space appends to it, for the CPU that loads the space next.
-            Others::None => {
-                let logs = self.policy().requests == Requests::Log && self.cpus[me].own_state().id() != space.id;
-                (!logs).then_some(Common::Alone)
-            }
-            Others::One(cpu) => {
-                let target = &self.cpus[cpu];
-                let common = self.is_common_target(space, cpu, target);
-                common.then_some(Common::One(cpu, target))
-            }
+        match flush.space.cpus.others(me) {
+            Others::None => Some(Common::Alone),
+            Others::One(cpu) => self.is_common_target(flush.space, cpu).then_some(Common::One(cpu)),
             Others::More => None,
         }
     }
 
-    /// The same for a space in that mode, which is not on slots. A space that can lose its tag rarely comes here
-    /// (`under_tag.rs`).
-    #[inline]
-    fn common_under_tag(&self, flush: &Flush<'_, K::Facade, W>, mode: Mode) -> Option<Common<'_, K::Facade>> {
-        match mode {
-            Mode::System(tag) if self.is_one_broadcast(&flush.range) => self
-                .sample(flush.generation)
-                .is_none()
-                .then_some(Common::Broadcast(tag)),
+    /// The same for a space with a tag. One that can lose its tag came here only if it was just given it: its flushes
+    /// take no generation (`under_tag.rs`).
+    #[inline(always)]
+    fn common_under_tag(&self, flush: &Flush<'_, K::Facade, W>) -> Option<Common> {
+        match self.unpack_mode(flush.mode) {
+            Mode::System(tag) if !self.policy().reach.is_adaptive() && self.is_one_broadcast(&flush.range) => {
+                Some(Common::Broadcast(tag))
+            }
             _ => None,
         }
     }
 
     /// Whether one instruction invalidates `range` under a tag on every CPU: one leaf, on a processor that broadcasts
     /// and needs no more than that.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_one_broadcast(&self, range: &Range) -> bool {
         self.can_broadcast()
             && self.one_instruction.everywhere
@@ -89,11 +78,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Carries out `flush`, which is of the common kind, and waits for it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn flush_straight(
         &self,
         flush: &Flush<'_, K::Facade, W>,
-        common: Common<'_, K::Facade>,
+        common: Common,
         pin: Pinned<'_, K, W>,
     ) -> Flushed {
         let (space, range) = (flush.space, &flush.range);
@@ -112,13 +101,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 // The synchronising instruction waits only for broadcasts of its own CPU.
                 drop(pin);
             }
-            Common::One(cpu, target) if self.straight() == Straight::Post => {
-                self.post_one(flush, (cpu, target), pin);
-            }
-            Common::One(cpu, _) => {
-                // A tail call here too: the frame with the descriptor is large.
+            Common::One(cpu) => {
+                // Tail calls here too: what they need would otherwise be saved by every flush.
                 pin.hand_over();
-                return self.request_one(space, *range, flush.generation, cpu, flush.secondary);
+                return if self.straight() == Straight::Post {
+                    self.post_one(space, *range, flush.generation, cpu, flush.secondary)
+                } else {
+                    self.request_one(space, *range, flush.generation, cpu, flush.secondary)
+                };
             }
         }
         self.await_secondary(flush.secondary);
@@ -176,7 +166,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) -> Flushed {
         {
             let pin = self.still_pinned();
-            self.flush_on(&self.cpus[pin.cpu], space, generation, &range);
+            let own = &self.cpus[pin.cpu];
+            if own.own_state().id() == space.id {
+                self.flush_on(own, space, generation, &range);
+            } else if self.policy().requests == Requests::Log {
+                // For the CPU that loads the space next.
+                space.log.append(generation, &range);
+            }
             self.kernel.event(Event::LocalOnly);
         }
         self.await_secondary(secondary);
@@ -185,26 +181,29 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// Whether `cpu`, the only other member of the set, runs `space` on a slot and must be interrupted. The general
     /// path handles a CPU that is switching, lazy, departed, inside the kernel or descheduled.
-    #[inline]
-    fn is_common_target(&self, space: &Space<K::Facade, W>, cpu: CpuId, target: &PerCpu<K::Facade>) -> bool {
+    #[inline(always)]
+    fn is_common_target(&self, space: &Space<K::Facade, W>, cpu: CpuId) -> bool {
         // Acquire, after the acquire load that showed the member, as in `targets_present` (rule 5).
-        target.state() == State::loaded(space.id, false)
+        self.cpus[cpu].state() == State::loaded(space.id, false)
             && !self.kernel.flush_at_entry(cpu)
             && !(self.policy().reach.is_adaptive() && self.costs.broadcast_from() <= 1)
     }
 
-    /// Posts to `cpu` and waits for its answer.
-    #[inline]
+    /// Posts to `cpu` and waits for its answer. Takes over the caller's pin.
+    #[inline(never)]
     fn post_one(
         &self,
-        flush: &Flush<'_, K::Facade, W>,
-        (cpu, target): (CpuId, &PerCpu<K::Facade>),
-        pin: Pinned<'_, K, W>,
-    ) {
-        let (own, space, generation) = (&self.cpus[pin.cpu], flush.space, flush.generation);
-        let local = || self.flush_locally(own, space, generation, &flush.range);
+        space: &Space<K::Facade, W>,
+        range: Range,
+        generation: u64,
+        cpu: CpuId,
+        secondary: u64,
+    ) -> Flushed {
+        let pin = self.still_pinned();
+        let (own, target) = (&self.cpus[pin.cpu], &self.cpus[cpu]);
+        let local = || self.flush_locally(own, space, generation, &range);
         let serial = self.policy().order == Order::Serial;
-        space.log.append(generation, &flush.range);
+        space.log.append(generation, &range);
         if serial {
             local();
         }
@@ -219,11 +218,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if !serial {
             local();
         }
-        let _pin = (!self.policy().wait.is_preemptible()).then_some(pin);
+        let pin = (!self.policy().wait.is_preemptible()).then_some(pin);
         // Only for the report: a waiter that migrates is reported where it began.
         let waiter = self.kernel.cpu();
         let names = || (waiter, cpu, (space.id, generation));
         self.wait_reporting(names, || self.has_answered(target, ticket));
+        drop(pin);
+        self.await_secondary(secondary);
+        // Not `false`, although it is: then the caller could not end in a tail call.
+        Flushed::new(space.id, range.tables())
     }
 
     /// Queues a descriptor on the stack at `cpu` and waits until it is acknowledged. Takes over the caller's pin.

@@ -210,6 +210,12 @@ impl Mode {
         }
     }
 
+    /// Whether a word holds [`Mode::PerCpu`].
+    #[inline]
+    pub(crate) const fn is_per_cpu(word: u64) -> bool {
+        word & 3 == 0
+    }
+
     /// Whether a word holds [`Mode::System`] or [`Mode::Rolled`]: flushes alone keep the entries under its tag fresh.
     #[inline]
     pub(crate) const fn is_kept_fresh(word: u64) -> bool {

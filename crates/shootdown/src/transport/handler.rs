@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Answer, Event, Kernel, Tag};
 use crate::range::Range;
-use crate::space::{Mode, Space};
+use crate::space::Space;
 use crate::transport::request::{DecodedRequest, Request};
 use core::sync::atomic::Ordering;
 
@@ -290,7 +290,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     ) -> Next<'c, K::Facade> {
         // If there is a tag, or one is being given or taken, the slot is left or about to be left, regardless of its
         // generation.
-        if self.mode(space) != Mode::PerCpu {
+        if !self.is_per_cpu(self.mode_word(space, Ordering::Acquire)) {
             return Next::Further;
         }
         let (index, slot) = cpu.own.loaded_slot();

@@ -275,7 +275,7 @@ fn remote_flush_in_the_handler_is_refused() {
 
 #[test]
 fn cheaper_broadcast_takes_the_general_path() {
-    let is_common = |engine: &Sys, space: InWorld| engine.is_common_target(space, 1, &engine.cpus[1]);
+    let is_common = |engine: &Sys, space: InWorld| engine.is_common_target(space, 1);
     let (engine, space) = running(POSTS, 2);
     assert!(is_common(engine, space));
     let costs = Costs {
@@ -395,29 +395,20 @@ fn workaround_or_split_tags_take_the_general_path_under_a_tag() {
 }
 
 #[test]
-fn promoted_space_is_common_unless_a_sample_is_due_or_its_mode_changes() {
+fn promoted_space_is_common_unless_it_can_lose_its_tag_or_its_mode_changes() {
     BROADCASTS.set(true);
-    let policy = Policy {
-        sample_one_in: 64,
-        ..POSTS
-    };
-    let (engine, space) = running(policy, 2);
     let tag = Tag(40);
-    let at = |mode: Mode, generation| {
+    let at = |policy: Policy, mode: Mode| {
+        let (engine, space) = running(policy, 2);
         space.mode.0.store(mode.pack(), Ordering::Relaxed);
-        kind_under_tag(engine, space, Range::page(0x1000), generation)
+        let kind = kind_under_tag(engine, space, Range::page(0x1000), 1);
+        space.mode.0.store(Mode::PerCpu.pack(), Ordering::Relaxed);
+        kind
     };
-    let first = |is_sample: bool| {
-        let mut generations = 0..1 << 12;
-        let found = generations.find(|&generation| engine.sample(generation).is_some() == is_sample);
-        found.expect("one in 64 is a sample")
-    };
-    let (due, other) = (first(true), first(false));
-    assert_eq!(at(Mode::System(tag), other), Some(("broadcast", tag)));
-    assert_eq!(at(Mode::System(tag), due), None);
-    assert_eq!(at(Mode::Transition(tag), other), None);
-    assert_eq!(at(Mode::Demoting(tag), other), None);
-    space.mode.0.store(Mode::PerCpu.pack(), Ordering::Relaxed);
+    assert_eq!(at(Policy::BROADCAST, Mode::System(tag)), Some(("broadcast", tag)));
+    assert_eq!(at(Policy::BROADCAST, Mode::Transition(tag)), None);
+    assert_eq!(at(Policy::BROADCAST, Mode::Demoting(tag)), None);
+    assert_eq!(at(POSTS, Mode::System(tag)), None);
     BROADCASTS.set(false);
 }
 
