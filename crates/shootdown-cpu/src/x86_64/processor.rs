@@ -158,7 +158,7 @@ impl Processor {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn page_elsewhere(&self, address: u64, tag: Tag) {
         if !self.tags {
             return;

@@ -224,6 +224,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.complete_here(|| self.kernel.invalidate(Local::All));
     }
 
+    /// Whether this CPU is up to date with the kernel ranges.
+    #[inline]
+    pub(crate) fn has_seen_kernel_ranges(&self, cpu: &PerCpu<K::Facade>) -> bool {
+        // Acquire: pairs with the increment in `dispatch_kernel_into`, likewise.
+        cpu.own.kernel_seen.load(Ordering::Relaxed) == self.kernel_log.generation.load(Ordering::Acquire)
+    }
+
     /// Brings this CPU up to date with the kernel ranges.
     #[inline]
     pub(crate) fn catch_up_kernel(&self, cpu: &PerCpu<K::Facade>) {

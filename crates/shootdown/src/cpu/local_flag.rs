@@ -3,38 +3,51 @@
 //! Not a `Word`: only its own CPU accesses it, so its value is the same under every facade, and accesses are not steps
 //! of the protocol. An interrupt handler restores the value that it found.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-pub(crate) struct LocalFlag(AtomicBool);
+/// 0 or 1. Not a `bool`: the value that is put back would first be made 0 or 1 again.
+pub(crate) struct LocalFlag(AtomicU8);
 
 /// Sets the flag while it lives.
 pub(crate) struct LocalFlagSet<'a> {
     flag: &'a LocalFlag,
+    was: u8,
+}
+
+impl LocalFlagSet<'_> {
     /// Whether the flag was set before: this action has interrupted another one.
-    pub(crate) nested: bool,
+    #[inline]
+    pub(crate) fn is_nested(&self) -> bool {
+        self.was != 0
+    }
 }
 
 impl LocalFlag {
     pub(crate) fn new() -> Self {
-        LocalFlag(AtomicBool::new(false))
+        LocalFlag(AtomicU8::new(0))
     }
 
     pub(crate) fn is_set(&self) -> bool {
+        self.get() != 0
+    }
+
+    #[inline]
+    fn get(&self) -> u8 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// The CPU may not change until the returned value is dropped.
     #[inline]
     pub(crate) fn set(&self) -> LocalFlagSet<'_> {
-        let nested = self.is_set();
-        self.put(true);
-        LocalFlagSet { flag: self, nested }
+        let was = self.get();
+        self.put(1);
+        LocalFlagSet { flag: self, was }
     }
 
     #[inline]
-    fn put(&self, set: bool) {
+    fn put(&self, value: u8) {
         // By its full path: `cargo xtask mutants` mutates stores of words.
-        AtomicBool::store(&self.0, set, Ordering::Relaxed);
+        AtomicU8::store(&self.0, value, Ordering::Relaxed);
     }
 }
 
@@ -60,6 +73,6 @@ impl LocalCount {
 impl Drop for LocalFlagSet<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.flag.put(self.nested);
+        self.flag.put(self.was);
     }
 }

@@ -13,7 +13,7 @@ use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::{CpuMask, Others};
 use crate::design::{Order, Requests};
 use crate::engine::{Engine, Pinned};
-use crate::facade::{Facade, Word};
+use crate::facade::Facade;
 use crate::flush::Flush;
 use crate::flush::state::Straight;
 use crate::flush::token::Flushed;
@@ -24,7 +24,6 @@ use crate::transport::handler::Next;
 use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
 use crate::transport::room::Room;
 use crate::transport::send::Sending;
-use core::sync::atomic::Ordering;
 
 /// The CPUs of a common flush, and how they are reached.
 pub(super) enum Common {
@@ -126,16 +125,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         generation: u64,
         range: &Range,
     ) -> bool {
-        if !(range.is_one_leaf() && self.one_instruction.here && self.policy().ceiling > 0) {
+        if !self.is_one_instruction(range) {
             return false;
         }
         let saved = self.mask();
         let is_next = own.own_state().id() == space.id
             && match self.next_in_slot(own, space, generation) {
                 Next::This(slot, tag) => {
-                    self.flush_leaf_instruction(tag, range);
-                    // After the flush, as in `flush_next`.
-                    slot.generation.store(generation, Ordering::Relaxed);
+                    self.flush_leaf_of(slot, tag, generation, range);
                     true
                 }
                 Next::Seen | Next::Further => false,
@@ -200,7 +197,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         secondary: u64,
     ) -> Flushed {
         let pin = self.still_pinned();
-        let (own, target) = (&self.cpus[pin.cpu], &self.cpus[cpu]);
+        let (me, own, target) = (pin.cpu, &self.cpus[pin.cpu], &self.cpus[cpu]);
         let local = || self.flush_locally(own, space, generation, &range);
         let serial = self.policy().order == Order::Serial;
         space.log.append(generation, &range);
@@ -209,7 +206,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         self.refuse_in_handler();
         let sending = own.own.sending.set();
-        let (ticket, fresh) = self.post_to(target, sending.nested);
+        let (ticket, fresh) = self.post_to(target, sending.is_nested());
         if fresh {
             self.interrupt_one(cpu);
         }
@@ -219,9 +216,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             local();
         }
         let pin = (!self.policy().wait.is_preemptible()).then_some(pin);
-        // Only for the report: a waiter that migrates is reported where it began.
-        let waiter = self.kernel.cpu();
-        let names = || (waiter, cpu, (space.id, generation));
+        // A waiter that migrates is reported where it began.
+        let names = || (me, cpu, (space.id, generation));
         self.wait_reporting(names, || self.has_answered(target, ticket));
         drop(pin);
         self.await_secondary(secondary);
@@ -254,12 +250,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let sending = own.own.sending.set();
         let about = (space.id, generation);
         let place = self.put(target, me, request);
-        let mut fresh = place.is_some_and(|(_, first)| first || sending.nested);
+        let mut fresh = place.is_some_and(|(_, first)| first || sending.is_nested());
         // From here on this frame is not left before the target is done with it, not even if a hook panics (C5).
         let complete = WaitOnDrop(|| self.wait_reporting(|| (me, cpu, about), || request.is_complete()));
         match place {
             Some((slot, _)) => self.take_back_if_off(target, slot, request),
-            None => fresh = self.request_when_free(cpu, request, me, sending.nested, about),
+            None => fresh = self.request_when_free(cpu, request, me, sending.is_nested(), about),
         }
         if place.is_some() && fresh {
             self.interrupt_one(cpu);

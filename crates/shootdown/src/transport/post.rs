@@ -27,7 +27,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (0..AHEAD).take_while(|_| prefetch_next().is_some()).for_each(drop);
         for cpu in targets.iter() {
             prefetch_next();
-            let (ticket, must_interrupt) = self.post_to(&self.cpus[cpu], sending.nested);
+            let (ticket, must_interrupt) = self.post_to(&self.cpus[cpu], sending.is_nested());
             if must_interrupt {
                 fresh.insert(cpu);
                 sent += 1;

@@ -63,7 +63,7 @@ impl EncodedRequest {
     /// [`DecodedRequest::Space`].
     #[inline]
     pub(crate) fn space(id: u64, generation: u64, range: &Range) -> EncodedRequest {
-        EncodedRequest::of_range(1, id, range, generation, 3)
+        EncodedRequest::of_range(SPACE, id, range, generation, 3)
     }
 
     /// [`DecodedRequest::Tag`].
@@ -105,6 +105,9 @@ impl EncodedRequest {
 
 /// Bits of the kind, below the flags.
 const KIND: u64 = 7;
+
+/// The kind of [`DecodedRequest::Space`].
+const SPACE: u64 = 1;
 
 /// Flag of a request with a space from whose walker set its targets are removed.
 const FORGET: u64 = 8;
@@ -221,7 +224,7 @@ impl<F: Facade> Request<F> {
             0 => DecodedRequest::CatchUp,
             4 => DecodedRequest::EndWalks,
             5 => DecodedRequest::Synchronise,
-            1 => DecodedRequest::Space {
+            SPACE => DecodedRequest::Space {
                 id: kind >> NAME,
                 generation: word(2),
                 range: range(),
@@ -235,6 +238,19 @@ impl<F: Facade> Request<F> {
         let walked = if kind & FORGET == 0 { 0 } else { word(4) };
         let departed = if kind & DEPART == 0 { 0 } else { word(5) };
         (decoded, walked, departed)
+    }
+
+    /// The id, the generation and the range, if this is a request for one leaf of a space and for nothing else.
+    #[inline(always)]
+    pub(crate) fn as_leaf(&self) -> Option<(u64, u64, Range)> {
+        let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
+        let kind = word(0);
+        if kind & (KIND | FORGET | DEPART) != SPACE {
+            return None;
+        }
+        // A range that is long is of more.
+        let range = Range::from_word(word(1), || u64::MAX);
+        range.is_one_leaf().then(|| (kind >> NAME, word(2), range))
     }
 
     /// Acknowledges for one target. Full barrier: the invalidation precedes it. Pairs with the acquire load of the
@@ -349,20 +365,26 @@ impl<F: Facade> Queue<F> {
         self.ready.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes everything that is ready and calls `serve` with each pointer, except for requests that were taken back.
-    /// Owner only, interrupts off. The swap is a full barrier: what `serve` reads (descriptor, generation) is at least
-    /// as new as the ready bit. Each slot is freed before its request is served: its requester may need it at once.
+    /// Takes the bits of all requests that are ready, for [`next`](Self::next). Owner only, interrupts off. The swap is
+    /// a full barrier: what is read next (descriptor, generation) is at least as new as the ready bits.
     #[inline]
-    pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
-        let mut ready = self.ready.swap_full(0);
-        while ready != 0 {
+    pub(crate) fn take(&self) -> u64 {
+        self.ready.swap_full(0)
+    }
+
+    /// The next request of those bits that was not taken back. Its slot is freed before it is served: its requester may
+    /// need it at once.
+    #[inline]
+    pub(crate) fn next(&self, ready: &mut u64) -> Option<*const Request<F>> {
+        while *ready != 0 {
             let pointer = self.slots.0[ready.trailing_zeros() as usize].swap_full(0);
-            ready &= ready - 1;
+            *ready &= *ready - 1;
             // Taken back (or regression 14, where the ready bit precedes the pointer).
             if pointer != TAKEN_BACK {
-                serve(core::ptr::with_exposed_provenance(pointer as usize));
+                return Some(core::ptr::with_exposed_provenance(pointer as usize));
             }
         }
+        None
     }
 }
 

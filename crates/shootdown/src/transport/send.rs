@@ -89,7 +89,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         });
         let flag = self.cpus[me].own.sending.set();
-        sending.nested.set(flag.nested);
+        sending.nested.set(flag.is_nested());
         let full = self.queue_at(targets, &sending);
         if !full.is_empty() {
             self.queue_at_full(full, &sending);

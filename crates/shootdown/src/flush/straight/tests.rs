@@ -161,7 +161,8 @@ fn full_queue_is_waited_for_until_a_slot_is_free_or_the_cpu_is_offline() {
                     (0..64).for_each(|slot| {
                         queue.publish_slot(slot);
                     });
-                    queue.take(|_| {});
+                    let mut ready = queue.take();
+                    while queue.next(&mut ready).is_some() {}
                 }
                 false => all_answer(engine),
             }

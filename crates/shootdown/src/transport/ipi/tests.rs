@@ -44,7 +44,8 @@ fn empty(engine: &Sys, cpu: usize) {
     (0..64).for_each(|slot| {
         queue.publish_slot(slot);
     });
-    queue.take(|_| {});
+    let mut ready = queue.take();
+    while queue.next(&mut ready).is_some() {}
 }
 
 /// The hook calls recorded during a flush by CPU 0; `on_wait` runs meanwhile.
