@@ -27,6 +27,8 @@ impl LocalFlag {
         LocalFlag(AtomicU8::new(0))
     }
 
+    /// Only checks for misuse ask.
+    #[cfg(debug_assertions)]
     pub(crate) fn is_set(&self) -> bool {
         self.get() != 0
     }

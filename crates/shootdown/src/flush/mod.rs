@@ -57,7 +57,7 @@
 //!     read mode                           CPUs read the mode (acquire), then the generation; take a slot and fill
 //!   ─ not System: as on slots           ─ or every slot is behind, is flushed, and its fills see the entries
 //!
-//!   requester                           target, transport/handler.rs serve_posts and request.rs take
+//!   requester                           target, transport/handler.rs take_posts and request.rs take
 //!     write entries                       take the post, or the ready bits   (full barrier)
 //!     generation += 1   (full barrier)    read generation and log; invalidate
 //!     post or queue     (full barrier)    acknowledge   (release or full barrier)

@@ -30,7 +30,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let cpu = &self.cpus[self.kernel.cpu()];
         // It has taken an interrupt.
         cpu.own.mask_seen.note(false);
-        self.serve_on_entry(cpu, true);
+        self.serve_on_entry(cpu);
         self.quiescent_here(cpu);
         self.flush_deferred_here(cpu);
     }
@@ -72,80 +72,97 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// a flush has removed and that is in use again. So everything is flushed before the first descriptor is read,
     /// after the ready bits were taken: a requester whose bit was taken keeps its frame until it is answered (C5).
     pub(crate) fn drain(&self, cpu: &PerCpu<K::Facade>) {
-        let mut flushed = false;
         let mut ready = if cpu.queue.has_ready() { cpu.queue.take() } else { 0 };
-        while let Some(request) = cpu.queue.next(&mut ready) {
-            if !core::mem::replace(&mut flushed, true) {
-                self.flush_everything_here();
-            }
-            // SAFETY: as in `serve_queue`.
-            self.answer(cpu, unsafe { &*request }, false);
+        if let Some(request) = cpu.queue.next(&mut ready) {
+            self.flush_everything_here();
+            self.serve_queue(cpu, request, ready, false);
         }
         // The queue is not scanned again: a requester that adds to it from now on sees this CPU offline, and takes the
         // request back.
-        self.serve_posts(cpu, false);
+        if let Some(take) = self.take_posts(cpu) {
+            self.serve_posts(cpu, take, false);
+        }
     }
 
-    /// Serves all requests to this CPU. Interrupts off, on that CPU.
+    /// Serves all requests to this CPU. Interrupts off, on that CPU. Small frames: a waiter serves deep in its stack
+    /// (`cargo xtask stack`).
     pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
-        self.serve_on_entry(cpu, false);
-    }
-
-    /// As [`serve`](Self::serve). `on_entry` is set in the interrupt handler, which may answer early
-    /// (`transport/early_ack.rs`).
-    #[inline]
-    fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
         #[cfg(debug_assertions)]
         let _serving = cpu.own.serving.set();
         if cpu.queue.has_ready() {
-            self.serve_queue(cpu, on_entry);
-        }
-        self.serve_posts(cpu, on_entry);
-    }
-
-    /// The part of [`serve_on_entry`](Self::serve_on_entry) that takes requests from the queue.
-    #[inline]
-    fn serve_queue(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
-        let mut ready = cpu.queue.take();
-        while let Some(request) = cpu.queue.next(&mut ready) {
-            // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged,
-            // which is the last thing that is done with it.
-            let request = unsafe { &*request };
-            if !self.answer_leaf(cpu, request, on_entry) {
-                // Once, and not in the loop: the common request then saves few registers (`linux compare`).
-                return self.serve_further(cpu, request, ready, on_entry);
+            let mut ready = cpu.queue.take();
+            if let Some(request) = cpu.queue.next(&mut ready) {
+                self.serve_queue(cpu, request, ready, false);
             }
         }
-    }
-
-    /// The rest of [`serve_queue`](Self::serve_queue): `request`, then those of `ready`.
-    #[inline(never)]
-    fn serve_further(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, mut ready: u64, on_entry: bool) {
-        self.answer(cpu, request, on_entry);
-        while let Some(request) = cpu.queue.next(&mut ready) {
-            // SAFETY: as in `serve_queue`.
-            self.answer(cpu, unsafe { &*request }, on_entry);
+        if let Some(take) = self.take_posts(cpu) {
+            self.serve_posts(cpu, take, false);
         }
     }
 
-    /// The part of [`serve_on_entry`](Self::serve_on_entry) that takes posts. Dereferences only the loaded space.
+    /// The same in the interrupt handler, which may answer early (`transport/early_ack.rs`). Tries first what most
+    /// requests are, without the registers that the others need.
+    // Always, with the two that it tries: a call would save more registers than they use (`linux compare`).
     #[inline(always)]
-    fn serve_posts(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
-        if self.policy().requests != Requests::Log || cpu.post.load(Ordering::Relaxed) & POSTED == 0 {
-            return;
+    fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>) {
+        #[cfg(debug_assertions)]
+        let _serving = cpu.own.serving.set();
+        if cpu.queue.has_ready() {
+            let mut ready = cpu.queue.take();
+            while let Some(request) = cpu.queue.next(&mut ready) {
+                if !self.answer_leaf(cpu, request) {
+                    self.serve_queue(cpu, request, ready, true);
+                    break;
+                }
+            }
         }
-        // The carry clears POSTED and counts one take. Full barrier. Pairs with `post`: a CPU that posts after this
-        // sends a new interrupt; what was published before an earlier post is seen by the reads below.
-        let take = cpu.post.fetch_add_full(POSTED) >> 1;
-        let early = on_entry && self.may_answer_posts_early(cpu);
+        let Some(take) = self.take_posts(cpu) else {
+            return;
+        };
+        let early = self.may_answer_posts_early(cpu);
         if early || !self.catch_up_leaf(cpu) {
-            return self.serve_posts_further(cpu, take, early);
+            return self.serve_posts(cpu, take, early);
         }
         self.served(cpu, take);
     }
 
+    /// Carries out `request`, then those of `ready`. Acknowledges each after it, unless the handler answers early.
+    /// After that a request may be gone.
     #[inline(never)]
-    fn serve_posts_further(&self, cpu: &PerCpu<K::Facade>, take: u64, early: bool) {
+    fn serve_queue(&self, cpu: &PerCpu<K::Facade>, request: *const Request<K::Facade>, ready: u64, on_entry: bool) {
+        let (mut next, mut ready) = (Some(request), ready);
+        while let Some(request) = next {
+            // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged,
+            // which is the last thing that is done with it.
+            let request = unsafe { &*request };
+            let (decoded, walked, departed) = request.decode();
+            if on_entry && self.may_answer_early(decoded, walked) {
+                request.acknowledge();
+                // The space whose set it would leave may be gone: it stays in.
+                self.execute(cpu, decoded, 0);
+            } else {
+                self.execute(cpu, decoded, departed);
+                self.forget_walks(cpu, walked, decoded != DecodedRequest::EndWalks);
+                request.acknowledge();
+            }
+            next = cpu.queue.next(&mut ready);
+        }
+    }
+
+    /// Takes the posts to this CPU. Returns the number of the take, if there were any.
+    #[inline]
+    fn take_posts(&self, cpu: &PerCpu<K::Facade>) -> Option<u64> {
+        if self.policy().requests != Requests::Log || cpu.post.load(Ordering::Relaxed) & POSTED == 0 {
+            return None;
+        }
+        // The carry clears POSTED and counts one take. Full barrier. Pairs with `post`: a CPU that posts after this
+        // sends a new interrupt; what was published before an earlier post is seen by the reads that follow.
+        Some(cpu.post.fetch_add_full(POSTED) >> 1)
+    }
+
+    /// Carries out the posts of `take` and answers them, or the other way round. Dereferences only the loaded space.
+    #[inline(never)]
+    fn serve_posts(&self, cpu: &PerCpu<K::Facade>, take: u64, early: bool) {
         if early {
             self.served(cpu, take);
         }
@@ -164,7 +181,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// What most posts are for: one leaf is missed, of the space that runs here on a slot, and nothing else. Otherwise
     /// returns false, and has done nothing. After the take.
-    // Always, like `answer_leaf`: what is in one function with the rest saves more registers (`linux compare`).
     #[inline(always)]
     fn catch_up_leaf(&self, cpu: &PerCpu<K::Facade>) -> bool {
         if self.machine().errata.interrupt_too || !self.has_seen_kernel_ranges(cpu) {
@@ -257,11 +273,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// What most requests on a stack are: for one leaf, which is all that is missed, of the space that runs here on a
     /// slot. Carries it out and acknowledges. Otherwise returns false, and has done nothing.
     #[inline(always)]
-    fn answer_leaf(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) -> bool {
+    fn answer_leaf(&self, cpu: &PerCpu<K::Facade>, request: *const Request<K::Facade>) -> bool {
+        // SAFETY: as in `serve_queue`.
+        let request = unsafe { &*request };
         let Some((id, generation, range)) = request.as_leaf() else {
             return false;
         };
-        let early = on_entry && self.policy().ack == Ack::Early;
+        let early = self.policy().ack == Ack::Early;
         if early || cpu.own_state() != State::loaded(id, false) || !self.is_one_instruction(&range) {
             return false;
         }
@@ -276,21 +294,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.event(Event::Answered(Answer::Flushed));
         request.acknowledge();
         true
-    }
-
-    /// Carries out one request and then acknowledges, unless the handler answers early. After that the request may be
-    /// gone.
-    #[inline(never)]
-    fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
-        let (decoded, walked, departed) = request.decode();
-        if on_entry && self.may_answer_early(decoded, walked) {
-            request.acknowledge();
-            // The space whose set it would leave may be gone: it stays in.
-            return self.execute(cpu, decoded, 0);
-        }
-        self.execute(cpu, decoded, departed);
-        self.forget_walks(cpu, walked, decoded != DecodedRequest::EndWalks);
-        request.acknowledge();
     }
 
     /// `departed`: address of the space whose set this CPU leaves if it has left the space, or 0.

@@ -21,7 +21,7 @@
 //!
 //! # Barriers
 //! ```text
-//!   requester, post.rs post                     target, handler.rs on_ipi and serve_posts
+//!   requester, post.rs post                     target, handler.rs on_ipi and take_posts
 //!     generation += 1       (full barrier)        after_ipi
 //!     post |= POSTED        (full barrier)        post += 1, which clears POSTED   (full barrier)
 //!       or found set: no write, see below         read generation and log; invalidate
@@ -29,7 +29,7 @@
 //!     read served           (acquire)
 //!   ─ POSTED found set: the target takes it later, so its full barrier comes after this CPU's increment
 //!
-//!   requester, send.rs request                  target, request.rs take and handler.rs answer
+//!   requester, send.rs request                  target, request.rs take and handler.rs serve_queue
 //!     write the descriptor                        ready := 0        (swap, full barrier)
 //!     slot := pointer       (full barrier)        slot := 0         (swap, full barrier)
 //!     ready += bit          (full barrier)        read the descriptor; invalidate
