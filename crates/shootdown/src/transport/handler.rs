@@ -2,8 +2,8 @@
 //!
 //! Handlers take no lock, allocate nothing and wait for no CPU (C5).
 
-use crate::cpu::state::{POSTED, PerCpu, Slot, State};
-use crate::design::{Ack, Requests};
+use crate::cpu::state::{POSTED, PerCpu, Slot};
+use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Answer, Event, Kernel, Tag};
@@ -101,8 +101,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// The same in the interrupt handler, which may answer early (`transport/early_ack.rs`). Tries first what most
-    /// requests are, without the registers that the others need.
-    // Always, with the two that it tries: a call would save more registers than they use (`linux compare`).
+    /// requests are (`transport/leaf.rs`).
+    // Always, like what it tries: a call would save more registers than that uses (`linux compare`).
     #[inline(always)]
     fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>) {
         #[cfg(debug_assertions)]
@@ -179,36 +179,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         cpu.served.0.store(take + 1, Ordering::Release);
     }
 
-    /// What most posts are for: one leaf is missed, of the space that runs here on a slot, and nothing else. Otherwise
-    /// returns false, and has done nothing. After the take.
-    #[inline(always)]
-    fn catch_up_leaf(&self, cpu: &PerCpu<K::Facade>) -> bool {
-        if self.machine().errata.interrupt_too || !self.has_seen_kernel_ranges(cpu) {
-            return false;
-        }
-        // SAFETY: interrupts are off; see `loaded`.
-        let Some(space) = (unsafe { self.loaded(cpu) }) else {
-            return false;
-        };
-        if cpu.own_state() != State::loaded(space.id, false) {
-            return false;
-        }
-        // Acquire, as in `catch_up`.
-        let current = space.log.generation.load(Ordering::Acquire);
-        let Next::This(slot, tag) = self.next_in_slot(cpu, space, current) else {
-            return false;
-        };
-        let Some(range) = space.log.read(current).filter(|range| self.is_one_instruction(range)) else {
-            return false;
-        };
-        // As in `catch_up`.
-        cpu.own.unused_kernel_sections.store(0, Ordering::Relaxed);
-        self.flush_leaf_of(slot, tag, current, &range);
-        self.kernel.event(Event::CaughtUpPartly);
-        self.kernel.event(Event::Answered(Answer::Flushed));
-        true
-    }
-
     /// Refuses, in debug builds, to wait inside the handler. Other CPUs wait for the requests that it has taken and not
     /// answered yet, and two such CPUs would wait for each other forever (C5). Pinned or masked. Costs nothing in a
     /// release build.
@@ -268,32 +238,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.machine().errata.interrupt_too {
             self.kernel.local_sync();
         }
-    }
-
-    /// What most requests on a stack are: for one leaf, which is all that is missed, of the space that runs here on a
-    /// slot. Carries it out and acknowledges. Otherwise returns false, and has done nothing.
-    #[inline(always)]
-    fn answer_leaf(&self, cpu: &PerCpu<K::Facade>, request: *const Request<K::Facade>) -> bool {
-        // SAFETY: as in `serve_queue`.
-        let request = unsafe { &*request };
-        let Some((id, generation, range)) = request.as_leaf() else {
-            return false;
-        };
-        let early = self.policy().ack == Ack::Early;
-        if early || cpu.own_state() != State::loaded(id, false) || !self.is_one_instruction(&range) {
-            return false;
-        }
-        // SAFETY: interrupts are off; see `loaded`.
-        let Some(space) = (unsafe { self.loaded(cpu) }) else {
-            return false;
-        };
-        let Next::This(slot, tag) = self.next_in_slot(cpu, space, generation) else {
-            return false;
-        };
-        self.flush_leaf_of(slot, tag, generation, &range);
-        self.kernel.event(Event::Answered(Answer::Flushed));
-        request.acknowledge();
-        true
     }
 
     /// `departed`: address of the space whose set this CPU leaves if it has left the space, or 0.
@@ -371,20 +315,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // After the flush: `user_access_ok` relies on it.
         slot.generation.store(generation, Ordering::Relaxed);
         Some(Answer::Flushed)
-    }
-
-    /// Whether one instruction flushes `range` on a CPU.
-    #[inline(always)]
-    pub(crate) fn is_one_instruction(&self, range: &Range) -> bool {
-        range.is_one_leaf() && self.one_instruction.here && self.policy().ceiling > 0
-    }
-
-    /// Flushes such a range under `tag` of `slot`, which has then seen `generation`. Interrupts off.
-    #[inline(always)]
-    pub(crate) fn flush_leaf_of(&self, slot: &Slot<K::Facade>, tag: Tag, generation: u64, range: &Range) {
-        self.flush_leaf_instruction(tag, range);
-        // After the flush: `user_access_ok` relies on it.
-        slot.generation.store(generation, Ordering::Relaxed);
     }
 
     /// Whether the loaded slot of this CPU, which runs `space`, is behind by `generation` alone, and `generation` is

@@ -7,6 +7,7 @@
 //!   request.rs    the descriptor, and the queue of each CPU
 //!   room.rs       where a descriptor lies while it is sent
 //!   handler.rs    the target: takes, does, acknowledges            early_ack.rs  acknowledges first
+//!   leaf.rs       the same for the common request, of one leaf
 //! ```
 //!
 //! # Invariants
@@ -57,6 +58,7 @@ pub(crate) mod broadcast;
 pub(crate) mod early_ack;
 pub(crate) mod handler;
 pub(crate) mod ipi;
+pub(crate) mod leaf;
 pub(crate) mod post;
 #[cfg(feature = "rar")]
 pub(crate) mod rar;
