@@ -492,15 +492,4 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.await_secondary(ticket);
         }
     }
-
-    /// The local part under a roll-over tag, for any loaded space.
-    pub(crate) fn flush_tag_here(&self, tag: Tag, range: &Range) {
-        self.masked(|| {
-            if range.is_walkable(self.policy().ceiling) {
-                self.flush_pages(tag, range);
-            } else {
-                self.flush_tag(tag);
-            }
-        });
-    }
 }

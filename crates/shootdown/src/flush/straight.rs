@@ -150,8 +150,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// A flush on this CPU alone that is not of one leaf, or whose slot is further behind. Takes over the caller's pin.
-    // Cold, although flushes of several pages come here: otherwise that of one page, on a kernel that chooses its policy
-    // at boot, takes nine instructions more (`linux-baseline --only counts`).
+    // Cold, although flushes of several pages come here: otherwise that of one page takes nine instructions more on a
+    // kernel that chooses its policy at boot (`linux-baseline --only counts`).
     #[cold]
     #[inline(never)]
     fn flush_alone_otherwise(

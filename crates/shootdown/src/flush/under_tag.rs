@@ -144,6 +144,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         true
     }
 
+    /// The local part under a roll-over tag, for any loaded space.
+    pub(crate) fn flush_tag_here(&self, tag: Tag, range: &Range) {
+        self.masked(|| {
+            if range.is_walkable(self.policy().ceiling) {
+                self.flush_pages(tag, range);
+            } else {
+                self.flush_tag(tag);
+            }
+        });
+    }
+
     /// After a broadcast, on processors that acknowledge the synchronisation too early: interrupts every CPU that may
     /// be using translations of `space`. A CPU that loads it later does so after the broadcast took effect there.
     pub(crate) fn ipi_after_broadcast(
