@@ -118,6 +118,8 @@ impl Operand {
     }
 
     /// The register value, `None` for the form that takes none.
+    // Always: the form is constant where it is executed, and then this is two instructions.
+    #[inline(always)]
     pub const fn bits(self) -> Option<u64> {
         let (tag, address, level, granule) = match self {
             Operand::All => return None,

@@ -102,7 +102,8 @@ impl Processor {
     }
 
     /// Carries out a local invalidation; complete when [`local_sync`](Self::local_sync) returns.
-    #[inline]
+    // Always: the caller's operation is constant, so this becomes a few instructions.
+    #[inline(always)]
     pub fn invalidate(&self, what: Local) {
         let bits = |operand: Operand| operand.bits().expect("the form takes an operand");
         match what {

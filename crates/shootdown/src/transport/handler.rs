@@ -72,10 +72,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// a flush has removed and that is in use again. So everything is flushed before the first descriptor is read,
     /// after the ready bits were taken: a requester whose bit was taken keeps its frame until it is answered (C5).
     pub(crate) fn drain(&self, cpu: &PerCpu<K::Facade>) {
-        let mut ready = if cpu.queue.has_ready() { cpu.queue.take() } else { 0 };
-        if let Some(request) = cpu.queue.next(&mut ready) {
+        if cpu.queue.has_ready() {
+            let ready = cpu.queue.take();
             self.flush_everything_here();
-            self.serve_queue(cpu, request, ready, false);
+            self.serve_queue(cpu, None, ready, false);
         }
         // The queue is not scanned again: a requester that adds to it from now on sees this CPU offline, and takes the
         // request back.
@@ -90,10 +90,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         #[cfg(debug_assertions)]
         let _serving = cpu.own.serving.set();
         if cpu.queue.has_ready() {
-            let mut ready = cpu.queue.take();
-            if let Some(request) = cpu.queue.next(&mut ready) {
-                self.serve_queue(cpu, request, ready, false);
-            }
+            let ready = cpu.queue.take();
+            self.serve_queue(cpu, None, ready, false);
         }
         if let Some(take) = self.take_posts(cpu) {
             self.serve_posts(cpu, take, false);
@@ -109,11 +107,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let _serving = cpu.own.serving.set();
         if cpu.queue.has_ready() {
             let mut ready = cpu.queue.take();
-            while let Some(request) = cpu.queue.next(&mut ready) {
-                if !self.answer_leaf(cpu, request) {
-                    self.serve_queue(cpu, request, ready, true);
-                    break;
-                }
+            // Only the first: a loop would keep its constants in registers, which it would have to save.
+            let first = cpu.queue.next(&mut ready);
+            let rest = first.filter(|&request| !self.answer_leaf(cpu, request));
+            if rest.is_some() || ready != 0 {
+                self.serve_queue(cpu, rest, ready, true);
             }
         }
         let Some(take) = self.take_posts(cpu) else {
@@ -126,12 +124,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.served(cpu, take);
     }
 
-    /// Carries out `request`, then those of `ready`. Acknowledges each after it, unless the handler answers early.
-    /// After that a request may be gone.
+    /// Carries out `first`, if there is one, then those of `ready`. Acknowledges each after it, unless the handler
+    /// answers early. After that a request may be gone.
     #[inline(never)]
-    fn serve_queue(&self, cpu: &PerCpu<K::Facade>, request: *const Request<K::Facade>, ready: u64, on_entry: bool) {
-        let (mut next, mut ready) = (Some(request), ready);
-        while let Some(request) = next {
+    fn serve_queue(
+        &self,
+        cpu: &PerCpu<K::Facade>,
+        mut first: Option<*const Request<K::Facade>>,
+        mut ready: u64,
+        on_entry: bool,
+    ) {
+        while let Some(request) = first.take().or_else(|| cpu.queue.next(&mut ready)) {
             // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged,
             // which is the last thing that is done with it.
             let request = unsafe { &*request };
@@ -145,7 +148,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 self.forget_walks(cpu, walked, decoded != DecodedRequest::EndWalks);
                 request.acknowledge();
             }
-            next = cpu.queue.next(&mut ready);
         }
     }
 
