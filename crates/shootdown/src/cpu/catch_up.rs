@@ -227,8 +227,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether this CPU is up to date with the kernel ranges.
     #[inline]
     pub(crate) fn has_seen_kernel_ranges(&self, cpu: &PerCpu<K::Facade>) -> bool {
-        // Acquire: pairs with the increment in `dispatch_kernel_into`, likewise.
-        cpu.own.kernel_seen.load(Ordering::Relaxed) == self.kernel_log.generation.load(Ordering::Acquire)
+        // Relaxed: where the two are equal there is nothing new to see.
+        cpu.own.kernel_seen.load(Ordering::Relaxed) == self.kernel_log.generation.load(Ordering::Relaxed)
     }
 
     /// Brings this CPU up to date with the kernel ranges.
