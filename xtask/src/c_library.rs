@@ -45,7 +45,7 @@ const BUILDS: [Build; 4] = [
     pointers("ipi", "3", 44 << 10),
     Build {
         hooks: "cpu send_ipi send_ipi_to",
-        ..pointers("ipi", "3", 36 << 10)
+        ..pointers("ipi", "3", 40 << 10)
     },
     pointers("", "3", 96 << 10),
 ];
@@ -98,7 +98,7 @@ const STACK: [(&str, u64, u64); 6] = [
     ("flush", 1600, 2160),
     ("flush_kernel", 1432, 1720),
     ("switch_to", 656, 1032),
-    ("on_ipi", 456, 944),
+    ("on_ipi", 456, 1008),
     ("poll", 472, 960),
     ("engine_init", 512, 512),
 ];
