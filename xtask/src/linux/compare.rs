@@ -38,7 +38,8 @@ const OPS: u64 = 2000;
 /// Two processes on one CPU, which yield it to each other.
 const SWITCH: &str = "switch";
 
-/// Each program runs so often in a boot, and the rows are means.
+/// Each program runs so often in a boot. The rows are medians of instructions and means of interrupts: now and then the
+/// other CPU works for the kernel during a run, and rare interrupts are in few of them.
 const TIMES: usize = 3;
 
 /// Programs whose threads sleep for a lock run so often: which CPU is idle while another flushes differs from run to
@@ -104,7 +105,7 @@ pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
             super::LIMIT,
             end,
         )?;
-        counts.extend(means(spans::counts(name, &report, &plugin)?));
+        counts.extend(summed_up(spans::counts(name, &report, &plugin)?));
     }
     print!("\n{}", operations(&counts));
     print!(
@@ -135,7 +136,8 @@ fn operations(counts: &[Count]) -> String {
             .collect::<Vec<_>>()
     };
     let titles = [&["kernel"], &COUNT_TITLES[..]].concat();
-    let means = format!("Means of {TIMES} runs, of tlb_flush1, 2 and 3 of {TIMES_ASLEEP}. ");
+    let means =
+        format!("{TIMES} runs each, {TIMES_ASLEEP} of tlb_flush1, 2, 3: median instructions, mean interrupts\n");
     draw(&titles, 1, RUNS.iter().flat_map(of).collect()) + &means + COUNTS_LEGEND
 }
 
@@ -150,16 +152,18 @@ fn compiler(end: Instant) -> Result<Vec<GuestFile>, String> {
 }
 
 /// One count for each run of [`RUNS`] of those that were repeated. The spans are those of the first.
-fn means(all: Vec<Count>) -> Vec<Count> {
+fn summed_up(all: Vec<Count>) -> Vec<Count> {
     let (first, others) = all.split_at(RUNS.len().min(all.len()));
     let mean = |count: &Count| {
         let same = others
             .iter()
             .filter(|other| other.workload == count.workload && other.threads == count.threads);
         let same: Vec<&Count> = same.chain([count]).collect();
+        let mut instructions: Vec<f64> = same.iter().map(|count| count.instructions_per_op).collect();
+        instructions.sort_by(f64::total_cmp);
         let mean = |part: fn(&Count) -> f64| same.iter().map(|count| part(count)).sum::<f64>() / same.len() as f64;
         Count {
-            instructions_per_op: mean(|count| count.instructions_per_op),
+            instructions_per_op: instructions[instructions.len() / 2],
             interrupts_per_op: mean(|count| count.interrupts_per_op),
             ..count.clone()
         }
