@@ -150,8 +150,9 @@ fn run_sized<const W: usize>(
     let virtual_ns = model.ns(window as f64);
     let per_op = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
     // With a scheduler every CPU has an idle task, which counts.
-    let all = window as f64 * if shared { cpus } else { spec.threads } as f64;
-    let time_shares = whole_time_shares(&statistics.total, model, all);
+    let counted = if shared { cpus } else { spec.threads } as f64;
+    let all = window as f64 * counted;
+    let time_shares = whole_time_shares(&statistics.total, model, all, (counted, ops));
     let flush_share = time_shares[Category::FlushRequester as usize].1 + time_shares[Category::FlushTarget as usize].1;
     if let Some(explanation) = explanation {
         let kernel = system.engine.kernel();
