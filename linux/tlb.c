@@ -174,6 +174,12 @@ static int __init choose_design(char *word)
 }
 early_param("shootdown", choose_design);
 
+/* Whether the design is this one: compiled in, or chosen at boot. */
+static bool __init design_is(const char *name, const char *chosen)
+{
+	return shootdown_design(name, NULL, NULL) && (!chosen || !strcmp(chosen, name));
+}
+
 void __init shootdown_boot(void)
 {
 	struct shootdown_machine machine = {};
@@ -212,7 +218,7 @@ void __init shootdown_boot(void)
 	}
 	if (none || unbatched)
 		static_branch_enable(&no_batches);
-	if (!shootdown_design("ipi", NULL, NULL) || (settings.design && strcmp(settings.design, "ipi"))) {
+	if (!design_is("ipi", settings.design) && !design_is("preemptible", settings.design)) {
 		static_branch_enable(&walks_are_announced);
 		static_branch_enable(&flushes_differ);
 	}
