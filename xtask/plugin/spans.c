@@ -196,11 +196,6 @@ static void close_span(struct cpu *cpu, unsigned s, struct open *open)
     open->is = false;
     cpu->pause = 0;
     if (spans[s].interrupt) {
-        /* A call that began in the handler and has not ended is of a thread that was switched to there. What it counts
-         * from does not hold behind the handler. */
-        for (unsigned call = 0; call < span_count; call++)
-            if (cpu->open[call].is && cpu->open[call].from >= open->from)
-                cpu->open[call].is = false;
         cpu->handled += worked + waited;
         cpu->firmware_handled += firmware;
         cpu->waited = open->waited;

@@ -24,8 +24,8 @@ SHOOTDOWN_CPU_WORDS ?= 1
 # are not needed.
 SHOOTDOWN_FEATURES ?= $(if $(filter adaptive,$(SHOOTDOWN_DESIGN)),adaptive)
 # The hooks that the kernel defines as functions shootdown_hook_NAME, separated by spaces; cpu and send_ipi at least (cpu unless an
-# instruction takes its place: below). They are
-# called directly, and those that are not named are left out. Needs the feature `instructions`. Empty: pointers in the settings.
+# instruction takes its place: below). They are called directly, and those that are not named are left out. Needs the feature
+# `instructions`. Empty: pointers in the settings.
 SHOOTDOWN_HOOKS ?=
 # The one instruction that reads this CPU's number into {cpu}, in place of the hook `cpu`; with SHOOTDOWN_HOOKS. For example
 # mrs {cpu}, tpidr_el1    lw {cpu}, 16(tp)    mov {cpu:e}, dword ptr gs:[rip + cpu_number]

@@ -46,6 +46,7 @@ const TIMES: usize = 3;
 /// run, and so does the number of interrupts.
 const TIMES_ASLEEP: usize = 12;
 
+/// Runs of the program `name` in a boot.
 fn times(name: &str) -> usize {
     if name.starts_with("tlb_flush") {
         TIMES_ASLEEP

@@ -227,6 +227,14 @@ pub(super) fn parse(text: &str) -> Result<Entries, Complaint> {
         let checked = row.into_inner().checked(&explanations);
         rows.push(checked.map_err(|what| complaint(Some(span), what))?);
     }
+    let unused = explanations.iter().find(|(_, explanation)| {
+        let is_its = |row: &Published| row.explanation.as_ref() == Some(explanation);
+        !rows.iter().any(is_its)
+    });
+    if let Some((name, _)) = unused {
+        let what = format!("no row has the explanation `{name}`; name it in a [[row]], or remove it");
+        return Err(complaint(None, what));
+    }
     let (mut beside, mut beside_lines) = (Vec::new(), Vec::new());
     for entry in file.beside {
         let (span, entry) = (entry.span(), entry.into_inner());
@@ -386,6 +394,15 @@ mod tests {
             3,
             "`naps` is not known; use one of: flush,",
         );
+    }
+
+    #[test]
+    fn explanation_belongs_to_a_row() {
+        let why = "[[explanation]]\nname = \"why\"\ncause = \"It is.\"\nsettled_by = \"A look.\"\n";
+        let named = with(&format!("ns_per_op = 5\nexplanation = \"why\"\n{why}")).unwrap();
+        assert!(named.tables.rows[0].explanation.is_some());
+        let unused = with(&format!("ns_per_op = 5\n{why}")).unwrap_err();
+        assert!(unused.what.contains("no row has the explanation `why`"), "{unused:?}");
     }
 
     #[test]

@@ -187,6 +187,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Posts to `cpu` and waits for its answer. Takes over the caller's pin.
+    // The arguments are those of `request_one`, in registers: both are tail calls.
     #[inline(never)]
     fn post_one(
         &self,

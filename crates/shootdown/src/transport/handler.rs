@@ -293,7 +293,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Rule 2 for `space`, which is loaded on this CPU. Nothing is left to do if the slot has seen `generation`. That
     /// is usual when several requests were taken together, and then the line that all requesters write is not even
     /// read. Otherwise returns `None` and does nothing, unless only `range` is missing. Interrupts off.
-    // Always inlined: it is most of a target's work, and as a separate function it would first save half the registers.
+    // Always inlined: as a separate function it would first save half the registers.
     #[inline(always)]
     pub(crate) fn flush_next(
         &self,

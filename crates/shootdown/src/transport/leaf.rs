@@ -2,8 +2,7 @@
 //! instruction invalidates its one leaf.
 //!
 //! It takes the steps of `serve_queue` and `serve_posts` (`transport/handler.rs`) in their order, and skips no barrier:
-//! the caller has taken the request or the post, with interrupts off. Whatever it finds to be different, it leaves to
-//! them.
+//! the caller has taken the request or the post, with interrupts off. It leaves every other request to them.
 
 use crate::cpu::state::{PerCpu, Slot, State};
 use crate::design::Ack;

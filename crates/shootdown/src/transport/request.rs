@@ -240,7 +240,8 @@ impl<F: Facade> Request<F> {
         (decoded, walked, departed)
     }
 
-    /// The id, the generation and the range, if this is a request for one leaf of a space and for nothing else.
+    /// Returns id, generation and range of a request that invalidates one leaf of a space. `None` if it also removes
+    /// its target from a set, and for any other request.
     #[inline(always)]
     pub(crate) fn as_leaf(&self) -> Option<(u64, u64, Range)> {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
