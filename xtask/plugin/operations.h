@@ -5,7 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum kind { ORDINARY, PAUSE, RETURN, CALL, MASKS, UNMASKS, BEGINS, ENDS };
+enum kind { ORDINARY, PAUSE, RETURN, CALL, MASKS, UNMASKS, HALTS, BEGINS, ENDS };
+
+/* What an instruction does to the kernel's count of preemption. */
+enum change { NONE, ADDS, TAKES_BACK };
 
 #define OPERATIONS 8
 
@@ -16,6 +19,8 @@ struct isa {
     enum kind (*kind)(const uint8_t *bytes, size_t size);
     bool (*is_firmware)(uint64_t address);
     int broadcast, barrier; /* of `barriers`; -1 where there are none */
+    /* Of `preemption`; NULL where it is not known. `count` is the address of the count. */
+    enum change (*change)(const uint8_t *bytes, size_t size, uint64_t address, uint64_t count, int32_t *by);
 };
 
 static uint32_t word_of(const uint8_t *bytes, size_t size)
@@ -65,6 +70,8 @@ static enum kind kind_x86_64(const uint8_t *bytes, size_t size)
         return RETURN;
     if (size == 1 && bytes[0] == 0xfa)
         return MASKS;
+    if (size == 1 && bytes[0] == 0xf4)
+        return HALTS;
     if ((size == 1 && bytes[0] == 0xfb) || (size == 3 && !memcmp(bytes, sysret_bytes, size)))
         return UNMASKS;
     if (size == sizeof begin_bytes && !memcmp(bytes, begin_bytes, size))
@@ -72,6 +79,33 @@ static enum kind kind_x86_64(const uint8_t *bytes, size_t size)
     if (size == sizeof end_bytes && !memcmp(bytes, end_bytes, size))
         return ENDS;
     return ORDINARY;
+}
+
+static int32_t signed_at(const uint8_t *bytes)
+{
+    return (int32_t)((uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24);
+}
+
+/* INC, DEC, ADD and SUB of a variable of the CPU: a GS prefix, the opcode, a displacement from the next instruction. What
+ * is in a register cannot be seen: Linux has one such instruction, in __local_bh_enable_ip(), which takes back what was
+ * added last, but for one. */
+static enum change change_x86_64(const uint8_t *bytes, size_t size, uint64_t address, uint64_t count, int32_t *by)
+{
+    if (size < 7 || bytes[0] != 0x65 || (bytes[2] & 0xc7) != 0x05 || address + size + (int64_t)signed_at(bytes + 3) != count)
+        return NONE;
+    uint8_t opcode = bytes[1], extension = bytes[2] >> 3 & 7;
+    bool subtracts = opcode == 0xff ? extension == 1 : extension == 5;
+    if (opcode == 0xff && extension <= 1)
+        *by = 1;
+    else if (opcode == 0x83 && size == 8 && (extension == 0 || extension == 5))
+        *by = (int8_t)bytes[7];
+    else if (opcode == 0x81 && size == 11 && (extension == 0 || extension == 5))
+        *by = signed_at(bytes + 7);
+    else
+        return opcode == 0x01 || opcode == 0x29 ? TAKES_BACK : NONE;
+    if (subtracts)
+        *by = -*by;
+    return ADDS;
 }
 
 /* AArch64. */
@@ -159,20 +193,23 @@ static enum kind kind_riscv64(const uint8_t *bytes, size_t size)
 }
 
 static const struct isa isas[] = {
-    {"x86_64", {"invlpg", "invpcid", "root_load", "invlpgb", "tlbsync"}, operation_x86_64, kind_x86_64, never, -1, -1},
+    {"x86_64", {"invlpg", "invpcid", "root_load", "invlpgb", "tlbsync"}, operation_x86_64, kind_x86_64, never, -1, -1,
+     change_x86_64},
     {"aarch64",
      {"tlbi_local", "tlbi_broadcast", "dsb", "isb", "sgi", "root_load"},
      operation_aarch64,
      kind_aarch64,
      never,
      TLBI_BROADCAST,
-     DSB},
+     DSB,
+     NULL},
     {"riscv64",
      {"sfence_vma", "sinval_vma", "sfence_w_inval", "sfence_inval_ir", "sbi_call", "sfence_vma_firmware", "root_load"},
      operation_riscv64,
      kind_riscv64,
      is_opensbi,
      -1,
-     -1},
+     -1,
+     NULL},
 };
 static const struct isa *isa;

@@ -7,16 +7,19 @@
  *   span=NAME:interrupt:ADDRESS:VIA   the same, counted only if the instruction at VIA is executed in between
  *   span=NAME:barriers:0          from the barrier before a broadcast invalidation to the one behind it (Arm)
  *   span=NAME:masked:0            from a CLI to the next STI, IRET or SYSRET, with what is executed between them (x86-64)
+ *   span=NAME:preemption:ADDRESS  while the kernel's count of preemption, a variable of each CPU at ADDRESS from GS, is not
+ *                                 zero; from the first user code of a CPU on, and not while it is idle (x86-64)
  *   out=FILE                      where the counts go
  * with as many spans as fit. Addresses are hexadecimal. Only spans that begin in a window count: a program or the kernel
  * opens and closes windows by two no-operations with a number in them (workloads/measured_loop.c). Without spans only
  * operations are counted, which costs little time.
  *
  * At its end each window becomes one JSON line: how often each operation was executed, all instructions of each CPU, and
- * for each span on each CPU the number of runs and its counts. Two parts are subtracted from a span: handlers with a span
- * of their own that interrupt it, and waiting, which is reported separately. The instructions between two executions of
- * the same PAUSE (YIELD, WFI), with no other PAUSE and no other end of a span between them, are one iteration of a wait
- * loop. Instructions of RISC-V's machine mode (OpenSBI) are in none of these counts, and are reported separately.
+ * for each span on each CPU the number of runs, of those with a PAUSE, and its counts. Two parts are subtracted from a
+ * span: handlers with a span of their own that interrupt it, and waiting, which is reported separately. The instructions
+ * between two executions of the same PAUSE (YIELD, WFI), with no other PAUSE and no other end of a span between them, are
+ * one iteration of a wait loop. Instructions of RISC-V's machine mode (OpenSBI) are in none of these counts, and are
+ * reported separately.
  *
  * CPUs may run on threads of their own (thread=multi). There are no locks: each CPU counts for itself, and joins a window
  * at its first instruction in it. The CPU that closes the window reads the counts of the others, so theirs may lack what
@@ -64,7 +67,7 @@ __attribute__((visibility("default"))) int qemu_plugin_version = PLUGIN_VERSION;
 
 struct span {
     char name[64];
-    bool interrupt, barriers, masked;
+    bool interrupt, barriers, masked, preemption;
     uint64_t entry, via; /* via: 0 for any way */
 };
 static struct span spans[SPANS];
@@ -75,12 +78,12 @@ static FILE *out;
 struct open {
     bool is, passed;
     uint64_t back; /* where it ends, for a call */
-    uint64_t from, waited, handled, firmware, firmware_handled;
+    uint64_t from, waited, handled, firmware, firmware_handled, pauses;
 };
 
 /* The counts of one span on one CPU in this window. */
 struct tally {
-    uint64_t times, sum, waited, firmware;
+    uint64_t times, sum, waits, waited, firmware;
     uint32_t *kept;
 };
 
@@ -95,9 +98,13 @@ static struct cpu {
     bool calls;                      /* the last instruction was ECALL */
     uint64_t firmware_handled;
     uint64_t pc, size; /* of the instruction before */
-    uint64_t pause, paused_at;
+    uint64_t pause, paused_at, pauses; /* the last one, when it was; how many */
     uint64_t begun, firmware_begun; /* executed when the window opened */
     struct open open[SPANS]; /* calls */
+    int32_t preemption;      /* the count of preemption, once it is known: user code has run */
+    bool preemption_known;
+    int32_t added[NESTED];   /* to it, other than 1, and not yet taken back; the last one last */
+    unsigned added_depth;
     struct handler {
         unsigned span;
         struct open open;
@@ -130,7 +137,7 @@ static inline bool in_window(struct cpu *cpu)
     for (unsigned s = 0; s < span_count; s++) {
         cpu->open[s].is = false;
         struct tally *tally = &cpu->tally[s];
-        tally->times = tally->sum = tally->waited = tally->firmware = 0;
+        tally->times = tally->sum = tally->waits = tally->waited = tally->firmware = 0;
     }
     return true;
 }
@@ -173,10 +180,11 @@ static void end_window(void)
             size_t kept = tally->times < KEPT ? tally->times : KEPT;
             qsort(tally->kept, kept, sizeof *tally->kept, by_size);
             fprintf(out,
-                    "%s{\"name\":\"%s\",\"times\":%" PRIu64 ",\"sum\":%" PRIu64 ",\"waiting\":%" PRIu64
-                    ",\"firmware\":%" PRIu64 ",\"least\":%" PRIu32 ",\"median\":%" PRIu32 ",\"most\":%" PRIu32 "}",
-                    between, spans[s].name, tally->times, tally->sum, tally->waited, tally->firmware, tally->kept[0],
-                    tally->kept[kept / 2], tally->kept[kept - 1]);
+                    "%s{\"name\":\"%s\",\"times\":%" PRIu64 ",\"sum\":%" PRIu64 ",\"waits\":%" PRIu64
+                    ",\"waiting\":%" PRIu64 ",\"firmware\":%" PRIu64 ",\"least\":%" PRIu32 ",\"median\":%" PRIu32
+                    ",\"most\":%" PRIu32 "}",
+                    between, spans[s].name, tally->times, tally->sum, tally->waits, tally->waited, tally->firmware,
+                    tally->kept[0], tally->kept[kept / 2], tally->kept[kept - 1]);
             between = ",";
         }
         fprintf(out, "]}");
@@ -193,12 +201,14 @@ static void close_span(struct cpu *cpu, unsigned s, struct open *open)
     uint64_t waited = cpu->waited - open->waited;
     uint64_t worked = cpu->executed - open->from - waited - (cpu->handled - open->handled);
     uint64_t firmware = cpu->firmware - open->firmware - (cpu->firmware_handled - open->firmware_handled);
+    bool paused = cpu->pauses != open->pauses;
     open->is = false;
     cpu->pause = 0;
     if (spans[s].interrupt) {
         cpu->handled += worked + waited;
         cpu->firmware_handled += firmware;
         cpu->waited = open->waited;
+        cpu->pauses = open->pauses;
         /* It was counted in this one; a second time it would be missing in the call that both interrupted. */
         cpu->firmware_run = 0;
         if (spans[s].via && !open->passed)
@@ -210,8 +220,20 @@ static void close_span(struct cpu *cpu, unsigned s, struct open *open)
         tally->kept[tally->times] = worked > UINT32_MAX ? UINT32_MAX : (uint32_t)worked;
     tally->times++;
     tally->sum += worked;
+    tally->waits += paused;
     tally->waited += waited;
     tally->firmware += firmware;
+}
+
+static void begin_span(struct cpu *cpu, struct open *open)
+{
+    *open = (struct open){.is = true,
+                          .from = cpu->executed,
+                          .waited = cpu->waited,
+                          .handled = cpu->handled,
+                          .firmware = cpu->firmware,
+                          .firmware_handled = cpu->firmware_handled,
+                          .pauses = cpu->pauses};
 }
 
 /* Interrupts have been masked, or are no longer. */
@@ -224,8 +246,42 @@ static void mask(struct cpu *cpu, bool masked)
         if (open->is && !masked)
             close_span(cpu, s, open);
         else if (!open->is && masked)
-            *open = (struct open){.is = true, .from = cpu->executed, .waited = cpu->waited, .handled = cpu->handled};
+            begin_span(cpu, open);
     }
+}
+
+/* The count of preemption has changed from `before`. */
+static void preempt(struct cpu *cpu, int32_t before)
+{
+    for (unsigned s = 0; in_window(cpu) && cpu->preemption_known && s < span_count; s++) {
+        struct open *open = &cpu->open[s];
+        if (!spans[s].preemption)
+            continue;
+        if (open->is && !cpu->preemption)
+            close_span(cpu, s, open);
+        else if (!before)
+            begin_span(cpu, open);
+    }
+}
+
+/* In user code the count is zero. If it is not here, an instruction changes it that this plugin does not know. */
+static void user_code(struct cpu *cpu, uint64_t pc)
+{
+    if (cpu->preemption_known && cpu->preemption) {
+        fprintf(stderr, "spans: the count of preemption is %d in user code, at %#" PRIx64 "\n", cpu->preemption, pc);
+        _Exit(1);
+    }
+    cpu->preemption_known = true;
+    cpu->preemption = 0;
+    cpu->added_depth = 0;
+}
+
+/* The idle task holds off preemption all the time. */
+static void halt(struct cpu *cpu)
+{
+    for (unsigned s = 0; s < span_count; s++)
+        if (spans[s].preemption)
+            cpu->open[s].is = false;
 }
 
 /* Instructions of machine mode before it passed this interrupt on, not counting those before a call that it interrupts. */
@@ -246,10 +302,12 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
     struct cpu *cpu = &cpus[index % CPUS];
     if (in_window(cpu)) {
         /* User code: no handler is open, although another task's may have been left. */
-        if (!(pc >> 63))
+        if (!(pc >> 63)) {
             cpu->depth = 0;
+            user_code(cpu, pc);
+        }
         for (unsigned s = 0; s < span_count; s++) {
-            if (spans[s].barriers || spans[s].masked)
+            if (spans[s].barriers || spans[s].masked || spans[s].preemption)
                 continue;
             if (spans[s].interrupt) {
                 if (pc == spans[s].via && cpu->depth && cpu->handlers[cpu->depth - 1].span == s)
@@ -271,7 +329,8 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
                                       cpu->waited,
                                       cpu->handled,
                                       cpu->firmware - before,
-                                      cpu->firmware_handled};
+                                      cpu->firmware_handled,
+                                      cpu->pauses};
                 cpu->pause = 0;
             }
         }
@@ -280,6 +339,7 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
         if (cpu->pause == pc)
             cpu->waited += cpu->executed - cpu->paused_at;
         cpu->pause = pc;
+        cpu->pauses++;
         cpu->paused_at = cpu->executed;
     }
     cpu->executed++;
@@ -293,6 +353,8 @@ static inline void step(unsigned index, uint64_t pc, unsigned size, enum kind ki
             struct handler *handler = &cpu->handlers[--cpu->depth];
             close_span(cpu, handler->span, &handler->open);
         }
+    } else if (kind == HALTS) {
+        halt(cpu);
     } else if (kind == BEGINS) {
         begin_window();
     } else if (kind == ENDS) {
@@ -314,6 +376,7 @@ STEP(returns, RETURN)
 STEP(calls_out, CALL)
 STEP(masks, MASKS)
 STEP(unmasks, UNMASKS)
+STEP(halts, HALTS)
 STEP(begins, BEGINS)
 STEP(ends, ENDS)
 
@@ -346,13 +409,45 @@ static void operate(unsigned index, void *packed)
             close_span(cpu, s, open);
             cpu->executed--;
         } else {
-            *open = (struct open){.is = true,
-                                  .from = cpu->executed,
-                                  .waited = cpu->waited,
-                                  .handled = cpu->handled,
-                                  .firmware = cpu->firmware,
-                                  .firmware_handled = cpu->firmware_handled};
+            begin_span(cpu, open);
         }
+    }
+}
+
+/* An addition to the count of preemption. One of more than 1, of softirqs, may be taken back from a register. */
+static void adds(unsigned index, void *packed)
+{
+    struct cpu *cpu = &cpus[index % CPUS];
+    int32_t before = cpu->preemption, by = (int32_t)(intptr_t)packed;
+    cpu->preemption += by;
+    if (by > 1 && cpu->added_depth < NESTED)
+        cpu->added[cpu->added_depth++] = by;
+    if (by < -1 && cpu->added_depth)
+        cpu->added_depth--;
+    preempt(cpu, before);
+}
+
+static void takes_back(unsigned index, void *unused)
+{
+    (void)unused;
+    struct cpu *cpu = &cpus[index % CPUS];
+    int32_t before = cpu->preemption;
+    if (cpu->added_depth)
+        cpu->preemption -= cpu->added[--cpu->added_depth] - 1;
+    preempt(cpu, before);
+}
+
+/* Registers what follows a change of the count of preemption, after the step. */
+static void translate_change(struct qemu_plugin_insn *instruction, const uint8_t *bytes, size_t size, uint64_t address)
+{
+    for (unsigned s = 0; isa->change && s < span_count; s++) {
+        int32_t by = 0;
+        enum change change = NONE;
+        if (spans[s].preemption)
+            change = isa->change(bytes, size, address, spans[s].entry, &by);
+        if (change != NONE)
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction, change == ADDS ? adds : takes_back, QEMU_PLUGIN_CB_NO_REGS,
+                                                   (void *)(intptr_t)by);
     }
 }
 
@@ -362,7 +457,7 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
     static void (*const calls[])(unsigned, void *) = {
         [ORDINARY] = ordinary, [PAUSE] = pause_loop, [RETURN] = returns,
         [CALL] = calls_out,    [MASKS] = masks,      [UNMASKS] = unmasks,
-        [BEGINS] = begins,     [ENDS] = ends,
+        [HALTS] = halts,       [BEGINS] = begins,    [ENDS] = ends,
     };
     size_t count = qemu_plugin_tb_n_insns(block);
     for (size_t i = 0; i < count; i++) {
@@ -387,6 +482,7 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
         }
         uint64_t word = address << 4 | (size & 15);
         qemu_plugin_register_vcpu_insn_exec_cb(instruction, calls[kind], QEMU_PLUGIN_CB_NO_REGS, (void *)word);
+        translate_change(instruction, bytes, size, address);
     }
 }
 
@@ -416,13 +512,15 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
         struct span *span = &spans[span_count];
         if (span_count == SPANS ||
             sscanf(argv[i], "span=%63[^:]:%15[^:]:%" SCNx64 ":%" SCNx64, span->name, kind, &span->entry, &span->via) < 3 ||
-            (strcmp(kind, "call") && strcmp(kind, "interrupt") && strcmp(kind, "barriers") && strcmp(kind, "masked"))) {
+            (strcmp(kind, "call") && strcmp(kind, "interrupt") && strcmp(kind, "barriers") && strcmp(kind, "masked") &&
+             strcmp(kind, "preemption"))) {
             fprintf(stderr, "spans: not a span, or too many: %s\n", argv[i]);
             return 1;
         }
         span->interrupt = !strcmp(kind, "interrupt");
         span->barriers = !strcmp(kind, "barriers");
         span->masked = !strcmp(kind, "masked");
+        span->preemption = !strcmp(kind, "preemption");
         span_count++;
     }
     if (!out) {

@@ -52,6 +52,8 @@ pub struct SpanCounts {
     pub times: u64,
     /// Sum of all, without waiting.
     pub sum: u64,
+    /// Executions with a PAUSE (YIELD, WFI): those in which the CPU waited, even for a single look.
+    pub waits: u64,
     /// Sum in wait loops.
     pub waiting: u64,
     /// Sum in machine mode.

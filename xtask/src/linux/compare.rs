@@ -1,16 +1,20 @@
-//! `cargo xtask linux compare`: instructions and interrupts, the same kernel with its own `tlb.c` and with the engine.
+//! `cargo xtask linux compare`: instructions, interrupts and rates, the same kernel with its own `tlb.c` and with the engine.
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use clap::ValueEnum;
 use shootdown_qemu::{Emulator, Plugin};
 
-use super::{Config, Mode, Planned, STOCK, boot, guest, packages, planned, programs};
+use super::{Config, Guest, Mode, Planned, Report, STOCK, guest, packages, planned, programs};
 use crate::linux_baseline::boot::{Boot, Counter};
 use crate::linux_baseline::initramfs::GuestFile;
+use crate::linux_baseline::rate::{self, Host};
 use crate::linux_baseline::spans::{self, Count, Span};
 use crate::linux_baseline::table::{
-    COUNT_TITLES, COUNTS_LEGEND, SPAN_TITLES, count_cells, draw, number, per_operation, ratio, span_cells,
+    COUNT_TITLES, COUNTS_LEGEND, SPAN_TITLES, count_cells, draw, number, of_threads, per_operation, rates, ratio,
+    span_cells,
 };
 use crate::workspace;
 
@@ -55,6 +59,16 @@ fn times(name: &str) -> usize {
     }
 }
 
+/// Rates: seconds of each run, and how often all are run.
+const SECONDS: f64 = 0.5;
+const ROUNDS: usize = 5;
+
+/// The configuration of kernels that may preempt themselves.
+const PREEMPT: &str = "preempt";
+
+const SECTIONS_LEGEND: &str = "with waiting: in how many of these times a CPU waited for another; waiting, and\n\
+                               shootdown interrupts that came in between, are not in the instructions\n";
+
 /// Stands for a missing figure.
 const NONE: &str = "–";
 
@@ -64,68 +78,156 @@ const GOALS: [(f64, f64); 2] = [(0.6, 0.6), (0.8, 0.6)];
 const GOAL_ALONE: f64 = 0.9;
 const GOAL_SWITCH: f64 = 1.0;
 
-/// Prints the tables.
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Instructions and interrupts, CPUs in turns
+    Counts,
+    /// Operations per second, CPUs in parallel
+    Rates,
+    /// Instructions with preemption off, of kernels that may preempt themselves
+    Preemption,
+}
+
+/// What the boots have in common.
+struct Bench<'a> {
+    designs: &'a [String],
+    programs: PathBuf,
+    files: Vec<GuestFile>,
+    end: Instant,
+}
+
+/// Prints the tables; of one part if it is named.
 ///
 /// # Errors
 /// When a boot fails or a read is stale.
-pub fn run(designs: &[String], end: Instant) -> Result<(), String> {
-    let programs = programs(end)?;
+pub fn run(designs: &[String], only: Option<Part>, end: Instant) -> Result<(), String> {
+    let bench = Bench {
+        designs,
+        programs: programs(end)?,
+        files: compiler(end)?,
+        end,
+    };
     let qemu = Emulator::find()?.version;
     let folder = workspace::built().join("linux-baseline");
     let plugin = Plugin::build(&workspace::root(), qemu, &folder, &AtomicBool::new(false))?;
+    println!("QEMU {qemu}, {CPUS} virtual CPUs");
+    let wants = |part| only.is_none_or(|only| only == part);
+    if wants(Part::Counts) {
+        print!("{}", counted(&bench, &plugin)?);
+    }
+    if wants(Part::Rates) {
+        print!("{}", bench.rates()?);
+    }
+    if wants(Part::Preemption) {
+        print!("{}", bench.unpreemptible(&plugin)?);
+    }
+    Ok(())
+}
+
+impl Bench<'_> {
+    /// The kernels, built.
+    fn guests(&self, config: Option<&str>) -> Result<Vec<Guest>, String> {
+        let config = Config::read(config)?;
+        let names = std::iter::once(STOCK).chain(self.designs.iter().map(String::as_str));
+        names.map(|name| guest(name, &config, self.end)).collect()
+    }
+
+    fn boot(&self, guest: &Guest, plan: &[Planned], mode: Mode) -> Result<Report, String> {
+        let boot = Boot {
+            guest,
+            programs: &self.programs,
+            plan,
+            cpus: CPUS,
+            mode,
+            may_fail: false,
+            words: "",
+            files: &self.files,
+            machine: &[],
+        };
+        super::run_boot(&boot, super::LIMIT, self.end)
+    }
+
+    /// The counts of each kernel in the configuration, program by program.
+    fn counts(&self, config: Option<&str>, plan: &[Planned], plugin: &Plugin) -> Result<Vec<Vec<Count>>, String> {
+        let each = |guest: &Guest| {
+            let found = self.boot(guest, &[], Mode::Turns(None))?;
+            println!("  {}: {} ({})", guest.name, found.kernel, guest.origin);
+            let mut spans = guest.spans(&found.symbols, self.end)?;
+            spans.extend(spans::further(&found.symbols)?);
+            let spans = &spans;
+            let report = self.boot(guest, plan, Mode::Turns(Some(Counter { plugin, spans })))?;
+            spans::counts(&guest.name, &report, plugin)
+        };
+        self.guests(config)?.iter().map(each).collect()
+    }
+
+    /// Operations per second: one kernel after the other in each round, so that changes of the host's load affect all.
+    fn rates(&self) -> Result<String, String> {
+        let (guests, host) = (self.guests(None)?, Host::now());
+        let plan = RUNS.map(|(name, threads, _)| Planned {
+            workload: name.into(),
+            threads,
+            arguments: format!("{threads} --seconds {SECONDS}"),
+        });
+        let mut reports: Vec<Vec<Report>> = guests.iter().map(|_| Vec::new()).collect();
+        for round in 1..=ROUNDS {
+            for (guest, reports) in guests.iter().zip(&mut reports) {
+                eprintln!("== rates, {}, round {round} of {ROUNDS}", guest.name);
+                reports.push(self.boot(guest, &plan, Mode::Parallel)?);
+            }
+        }
+        Ok(rates(&rate::of(&guests, &reports, &plan), &host, CPUS))
+    }
+
+    fn unpreemptible(&self, plugin: &Plugin) -> Result<String, String> {
+        let plan = RUNS.map(|(name, threads, ops)| planned(name, threads, ops));
+        println!("\nPreemptible kernels, CPUs in turns");
+        let counts = self.counts(Some(PREEMPT), &plan, plugin)?.concat();
+        let without = |count: &&Count| count.unpreemptible.is_none();
+        if let Some(count) = counts.iter().find(without) {
+            return Err(format!(
+                "{}: no section with preemption off was counted in {}; linux/config.{PREEMPT} must set CONFIG_KALLSYMS_ALL",
+                count.kernel, count.workload
+            ));
+        }
+        Ok(format!(
+            "\nPreemption off: instructions while preempt_count is not zero, one run each\n{}",
+            sections(&counts, |count| count.unpreemptible.as_ref())
+        ))
+    }
+}
+
+/// The tables of instructions and interrupts.
+fn counted(bench: &Bench, plugin: &Plugin) -> Result<String, String> {
     let round = |number: usize| RUNS.into_iter().filter(move |(name, ..)| number < times(name));
     let plan: Vec<Planned> = (0..TIMES_ASLEEP)
         .flat_map(round)
         .map(|(name, threads, ops)| planned(name, threads, ops))
         .collect();
-    let files = compiler(end)?;
-    let mut counts = Vec::new();
-    println!("QEMU {qemu}, {CPUS} virtual CPUs in turns, by a count of instructions");
-    for name in std::iter::once(STOCK).chain(designs.iter().map(String::as_str)) {
-        let guest = guest(name, &Config::read(None)?, end)?;
-        let found = boot(&guest, &programs, &[], CPUS, Mode::Turns(None), "", end)?;
-        println!("  {name}: {} ({})", found.kernel, guest.origin);
-        let mut spans = guest.spans(&found.symbols, end)?;
-        spans.extend(spans::further(&found.symbols)?);
-        let mode = Mode::Turns(Some(Counter {
-            plugin: &plugin,
-            spans: &spans,
-        }));
-        let report = super::run_boot(
-            &Boot {
-                guest: &guest,
-                programs: &programs,
-                plan: &plan,
-                cpus: CPUS,
-                mode,
-                may_fail: false,
-                words: "",
-                files: &files,
-                machine: &[],
-            },
-            super::LIMIT,
-            end,
-        )?;
-        counts.extend(summed_up(spans::counts(name, &report, &plugin)?));
-    }
-    print!("\n{}", operations(&counts));
-    print!(
-        "\nInstructions of a shootdown (madvise_spin, 2 threads)\n{}",
-        shootdowns(&counts)
-    );
-    print!(
-        "\nInstructions of a flush with no other CPU (madvise_spin, 1 thread)\n{}",
-        alone(&counts)
-    );
-    print!(
-        "\nInstructions of a switch between two address spaces ({SWITCH}, 2 processes on one CPU)\n{}",
-        switches(&counts)
-    );
-    print!(
-        "\nInterrupts masked: instructions from CLI to the next STI, IRET or SYSRET, one run each\n{}",
-        masked(&counts)
-    );
-    Ok(())
+    println!("\nCPUs in turns, by a count of instructions");
+    let counts = bench.counts(None, &plan, plugin)?.into_iter();
+    let counts: Vec<Count> = counts.flat_map(summed_up).collect();
+    Ok([
+        format!("\n{}", operations(&counts)),
+        format!(
+            "\nInstructions of a shootdown (madvise_spin, 2 threads)\n{}",
+            shootdowns(&counts)
+        ),
+        format!(
+            "\nInstructions of a flush with no other CPU (madvise_spin, 1 thread)\n{}",
+            alone(&counts)
+        ),
+        format!(
+            "\nInstructions of a switch of address spaces ({SWITCH}, 2 processes on one CPU)\n{}",
+            switches(&counts)
+        ),
+        format!(
+            "\nInterrupts masked: instructions from CLI to STI, IRET or SYSRET, one run each\n{}",
+            sections(&counts, |count| count.masked.as_ref())
+        ),
+    ]
+    .concat())
 }
 
 /// One row for each program and kernel.
@@ -202,25 +304,31 @@ fn switches(counts: &[Count]) -> String {
     draw_spans(rows.collect())
 }
 
-/// One row for each program and kernel: sections with interrupts masked.
-fn masked(counts: &[Count]) -> String {
+/// One row for each program and kernel: sections with interrupts masked, or with preemption off.
+fn sections(counts: &[Count], of: fn(&Count) -> Option<&Span>) -> String {
     let row = |count: &Count| {
-        let span = count.masked.as_ref()?;
-        let mut cells = vec![format!("{}, {}", count.workload, count.threads), count.kernel.clone()];
-        cells.push(per_operation(span.times as f64 / count.ops as f64));
+        let span = of(count)?;
+        let per_op = |amount: f64| amount / count.ops as f64;
+        let mut cells = vec![of_threads(&count.workload, count.threads), count.kernel.clone()];
+        cells.push(per_operation(per_op(span.times as f64)));
+        cells.push(per_operation(per_op(span.waits as f64)));
         cells.extend([span.median, span.most].map(|count| number(count as f64)));
-        cells.push(number(span.mean * span.times as f64 / count.ops as f64));
+        cells.push(number(per_op(span.mean * span.times as f64)));
         Some(cells)
     };
-    let titles = ["kernel", "times/op", "median", "most", "instructions/op"];
+    let titles = [
+        "kernel",
+        "times/op",
+        "with waiting",
+        "median",
+        "most",
+        "instructions/op",
+    ];
     let of = |run: &(&str, u32, u64)| {
-        counts
-            .iter()
-            .filter(|count| is(count, *run))
-            .filter_map(row)
-            .collect::<Vec<_>>()
+        let same = counts.iter().filter(|count| is(count, *run));
+        same.filter_map(row).collect::<Vec<_>>()
     };
-    draw(&titles, 1, RUNS.iter().flat_map(of).collect())
+    draw(&titles, 1, RUNS.iter().flat_map(of).collect()) + SECTIONS_LEGEND
 }
 
 fn alone(counts: &[Count]) -> String {
@@ -267,5 +375,31 @@ mod tests {
             .filter(|word| ["met", "missed"].contains(word))
             .collect();
         assert_eq!(verdicts, ["missed", "met", "met", "missed"], "{text}");
+    }
+
+    #[test]
+    fn sections_are_counted_for_an_operation() {
+        let mut count = Count::example("ipi", 1, 1);
+        count.unpreemptible = Some(Span {
+            times: 6000,
+            waits: 1000,
+            mean: 50.0,
+            most: 9_999,
+            ..count.requester.clone().unwrap()
+        });
+        let text = sections(&[Count::example(STOCK, 1, 1), count], |count| {
+            count.unpreemptible.as_ref()
+        });
+        let row: Vec<&str> = text
+            .lines()
+            .find(|line| line.contains("ipi"))
+            .unwrap()
+            .split_whitespace()
+            .collect();
+        assert_eq!(row, ["ipi", "3.00", "0.50", "1", "9,999", "150"], "{text}");
+        assert!(
+            !text.contains(STOCK) && text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
     }
 }

@@ -6,7 +6,7 @@ use super::sources::{self, at};
 use crate::workspace;
 
 /// The fragments.
-pub const NAMES: [&str; 4] = ["debian", "debug", "kcsan", "pti"];
+pub const NAMES: [&str; 5] = ["debian", "debug", "kcsan", "preempt", "pti"];
 
 /// What a line of a fragment begins with that names words of the kernel's command line.
 const AT_BOOT: &str = "# At boot: ";
@@ -123,13 +123,13 @@ mod tests {
     fn preemptible_kernels_are_known_by_their_settings() {
         let is_preemptible = |name| Config::read(name).unwrap().is_preemptible();
         assert!(!is_preemptible(None) && !is_preemptible(Some("pti")));
-        assert!(is_preemptible(Some("debug")) && is_preemptible(Some("debian")));
+        assert!(["debian", "debug", "preempt"].map(Some).into_iter().all(is_preemptible));
     }
 
     #[test]
     fn kernels_with_checks_are_known_by_their_settings() {
         let has_checks = |name| Config::read(Some(name)).unwrap().has_checks();
-        assert_eq!(NAMES.map(has_checks), [false, true, true, false]);
+        assert_eq!(NAMES.map(has_checks), [false, true, true, false, false]);
     }
 
     #[test]

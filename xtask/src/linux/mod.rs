@@ -111,8 +111,14 @@ enum What {
     Selftests(Selftests),
     /// Run Debian's stress-ng with verification, while CPUs go offline and come back
     Stress(Stress),
-    /// Count instructions and interrupts of both
-    Compare(Designs),
+    /// Measure both: instructions, interrupts, operations per second, interrupts masked, preemption off
+    Compare {
+        #[command(flatten)]
+        designs: Designs,
+        /// Only one part
+        #[arg(long)]
+        only: Option<compare::Part>,
+    },
 }
 
 /// Designs that can be compiled in.
@@ -121,7 +127,7 @@ const DESIGNS: [&str; 3] = ["ipi", "preemptible", "adaptive"];
 /// The designs of the engine, each compiled in.
 #[derive(Debug, clap::Args)]
 struct Designs {
-    /// Designs of the engine; ipi and adaptive by default, with --config adaptive
+    /// Designs of the engine; by default ipi and adaptive, with --config adaptive, for compare all
     #[arg(long, value_delimiter = ',', value_parser = DESIGNS)]
     designs: Vec<String>,
 }
@@ -203,7 +209,7 @@ pub fn main(words: &[&str]) -> ExitCode {
                 None => test::run(&chosen, end),
             }
         }
-        What::Compare(designs) => compare::run(&designs.within(None), end),
+        What::Compare { designs, only } => compare::run(&designs.or(&DESIGNS), *only, end),
         What::Selftests(tests) => selftests::run(&tests.designs.within(None), &tests.only, tests.times as usize, end),
         What::Stress(stress) => stress::run(&stress.designs, stress.minutes, stress.stock, end),
     };

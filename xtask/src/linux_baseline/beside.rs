@@ -57,6 +57,7 @@ fn sides() -> [Side; 3] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rate::Host;
     use super::*;
 
     fn findings(arch: &'static str, median: u64) -> Findings {
@@ -70,8 +71,7 @@ mod tests {
             arch,
             kernels: Vec::new(),
             cpus: 2,
-            host_load: None,
-            host_cpus: 1,
+            host: Host { load: None, cpus: 1 },
             rates: Vec::new(),
             counts: vec![count],
             counted_in_parallel: false,

@@ -11,6 +11,7 @@ pub mod guest;
 pub mod initramfs;
 pub mod kernel_package;
 mod machine;
+pub mod rate;
 pub mod report;
 pub mod spans;
 pub mod table;
@@ -29,7 +30,8 @@ use super::{child, workloads, workspace};
 use boot::{Boot, Counter, Mode};
 use guest::Guest;
 use initramfs::Planned;
-use report::{Ran, Report};
+use rate::{Host, Rate};
+use report::Report;
 
 /// Time limit of everything; each boot has its own limit.
 const BUDGET: Duration = Duration::from_secs(45 * 60);
@@ -110,28 +112,12 @@ struct Findings {
     arch: &'static str,
     kernels: Vec<String>,
     cpus: u32,
-    /// Load of the host at the start, in CPUs.
-    host_load: Option<f64>,
-    host_cpus: usize,
+    #[serde(flatten)]
+    host: Host,
     rates: Vec<Rate>,
     counts: Vec<spans::Count>,
     /// Whether the CPUs ran in parallel while instructions were counted.
     counted_in_parallel: bool,
-}
-
-/// One workload with a number of threads on one kernel, CPUs in parallel.
-#[derive(Debug, Serialize)]
-struct Rate {
-    /// `Linux`, or the design.
-    kernel: String,
-    workload: String,
-    threads: u32,
-    /// Median, least and most of the runs.
-    ops_per_s: f64,
-    ops_per_s_least: f64,
-    ops_per_s_most: f64,
-    interrupts_per_op: f64,
-    runs: usize,
 }
 
 /// Runs the command with the words after its name.
@@ -184,8 +170,7 @@ fn run(args: &Args, arch: Arch) -> Result<Findings, String> {
     let ours = designs(args, arch).into_iter().filter(|design| *design != "none");
     let mut guests = vec![Guest::linux(arch, args.kernel.as_deref(), end)?];
     guests.extend(Guest::ours(arch, &ours.collect::<Vec<_>>(), end)?);
-    let host_load = std::fs::read_to_string("/proc/loadavg").ok();
-    let host_load = host_load.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
+    let host = Host::now();
 
     let names: Vec<&str> = match args.workloads.as_slice() {
         // This kernel pins pages only where flushes interrupt, which broadcasts of the processor do not.
@@ -238,7 +223,7 @@ fn run(args: &Args, arch: Arch) -> Result<Findings, String> {
             }
         }
     }
-    let rates = rates(&guests, &reports, &once(""));
+    let rates = rate::of(&guests, &reports, &once(""));
     // Linux, and some designs, call OpenSBI, which waits for the other hart without ending QEMU's turn of a tenth of a
     // second.
     let counted_in_parallel = arch == Arch::Riscv64 && args.cpus > 1;
@@ -281,8 +266,7 @@ fn run(args: &Args, arch: Arch) -> Result<Findings, String> {
         arch: arch.name(),
         kernels: guests.iter().zip(&reports).map(kernel).collect(),
         cpus: args.cpus,
-        host_load,
-        host_cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        host,
         rates,
         counts,
         counted_in_parallel,
@@ -298,37 +282,6 @@ fn designs(args: &Args, arch: Arch) -> Vec<String> {
     };
     let default = || default.iter().map(ToString::to_string).collect();
     args.designs.clone().unwrap_or_else(default)
-}
-
-/// The runs of each row combined: one row for each kernel, of each workload and number of threads.
-fn rates(guests: &[Guest], reports: &[Vec<Report>], rows: &[Planned]) -> Vec<Rate> {
-    let rate = |guest: &Guest, reports: &[Report], row: &Planned| {
-        let runs: Vec<&Ran> = reports
-            .iter()
-            .flat_map(|report| &report.ran)
-            .filter(|run| run.workload == row.workload && run.threads == row.threads)
-            .collect();
-        let mut sorted: Vec<f64> = runs.iter().map(|run| run.ops_per_s).collect();
-        sorted.sort_by(f64::total_cmp);
-        let sum = |part: fn(&Ran) -> u64| runs.iter().map(|run| part(run)).sum::<u64>() as f64;
-        Some(Rate {
-            kernel: guest.name.clone(),
-            workload: row.workload.clone(),
-            threads: row.threads,
-            ops_per_s: *sorted.get(sorted.len() / 2)?,
-            ops_per_s_least: *sorted.first()?,
-            ops_per_s_most: *sorted.last()?,
-            interrupts_per_op: sum(|run| run.shootdown_interrupts) / sum(|run| run.ops_with_warm_up),
-            runs: runs.len(),
-        })
-    };
-    let of_row = |row| {
-        guests
-            .iter()
-            .zip(reports)
-            .filter_map(move |(guest, reports)| rate(guest, reports, row))
-    };
-    rows.iter().flat_map(of_row).collect()
 }
 
 /// A bar on a terminal, a line elsewhere.

@@ -10,12 +10,13 @@ use super::report::{Ran, Report};
 /// Functions of Linux on x86-64 and RISC-V: the requester's; on x86-64 the target's interrupt entries (the second when
 /// it is the only target). On RISC-V Linux calls OpenSBI instead. On Arm its flush has no function: the compiler puts
 /// it into those that clear entries.
-pub const SYMBOLS: [&str; 5] = [
+pub const SYMBOLS: [&str; 6] = [
     "flush_tlb_mm_range",
     "asm_sysvec_call_function",
     "asm_sysvec_call_function_single",
     OF_ENGINE,
     SWITCHES,
+    PER_CPU,
 ];
 
 /// The target's interrupt entry where the engine is inside Linux (`linux/`).
@@ -24,11 +25,17 @@ const OF_ENGINE: &str = "asm_sysvec_shootdown";
 /// What switches address spaces.
 const SWITCHES: &str = "switch_mm_irqs_off";
 
+/// Linux's variables of a CPU that are used most, and where among them the count of preemption is (`struct pcpu_hot` in
+/// arch/x86/include/asm/current.h). Only a kernel with CONFIG_KALLSYMS_ALL names it.
+const PER_CPU: &str = "pcpu_hot";
+const PREEMPT_COUNT: u64 = 8;
+
 const REQUESTER: &str = "requester";
 const TARGET: &str = "target";
 const BARRIERS: &str = "barriers";
 const SWITCH: &str = "switch";
 const MASKED: &str = "masked";
+const PREEMPTION: &str = "preemption";
 
 /// One workload with a number of threads on one kernel.
 #[derive(Debug, Clone, Serialize)]
@@ -59,6 +66,8 @@ pub struct Count {
     pub switch: Option<Span>,
     /// Interrupts masked by CLI, until the next STI, IRET or SYSRET, where it was counted.
     pub masked: Option<Span>,
+    /// Preemption off, while not idle, where it was counted.
+    pub unpreemptible: Option<Span>,
 }
 
 #[cfg(test)]
@@ -72,6 +81,7 @@ impl Count {
             least: median,
             most: median,
             mean: median as f64,
+            waits: 0,
             waiting: 0.0,
             firmware: 0.0,
         };
@@ -89,6 +99,7 @@ impl Count {
             target: Some(span(target)),
             switch: None,
             masked: None,
+            unpreemptible: None,
         }
     }
 }
@@ -108,6 +119,8 @@ pub struct Span {
     pub most: u64,
     /// Mean of all CPUs.
     pub mean: f64,
+    /// Number of times with a PAUSE, on all CPUs.
+    pub waits: u64,
     /// Instructions in wait loops, mean of all CPUs.
     pub waiting: f64,
     /// Instructions of RISC-V's machine mode (OpenSBI), mean of all CPUs; not in the others.
@@ -136,7 +149,8 @@ pub fn of_linux(arch: Arch, symbols: &BTreeMap<String, u64>) -> Result<Vec<Strin
     })
 }
 
-/// Further spans of Linux on x86-64: switches of address spaces, and sections with interrupts masked.
+/// Further spans of Linux on x86-64: switches of address spaces, and sections with interrupts masked; with preemption off,
+/// where the kernel names its count.
 ///
 /// # Errors
 /// As [`of_linux`].
@@ -144,10 +158,14 @@ pub fn further(symbols: &BTreeMap<String, u64>) -> Result<Vec<String>, String> {
     let entry = symbols
         .get(SWITCHES)
         .ok_or_else(|| format!("this kernel has no function {SWITCHES}, so its switches cannot be counted"))?;
-    Ok(vec![
+    let mut all = vec![
         format!("span={SWITCH}:call:{entry:x}"),
         format!("span={MASKED}:masked:0"),
-    ])
+    ];
+    if let Some(variables) = symbols.get(PER_CPU) {
+        all.push(format!("span={PREEMPTION}:preemption:{:x}", variables + PREEMPT_COUNT));
+    }
+    Ok(all)
 }
 
 /// From the DSB before a broadcast TLBI to the one behind it.
@@ -199,6 +217,7 @@ pub fn counts(kernel: &str, report: &Report, plugin: &Plugin) -> Result<Vec<Coun
             target: span(&window, TARGET),
             switch: span(&window, SWITCH),
             masked: span(&window, MASKED),
+            unpreemptible: span(&window, PREEMPTION),
         }
     };
     Ok(windows.into_iter().zip(&report.ran).map(count).collect())
@@ -212,11 +231,9 @@ fn span(window: &Window, name: &str) -> Option<Span> {
     };
     let all: Vec<(u32, SpanCounts)> = window.cpus.iter().flat_map(of_cpu).collect();
     let (cpu, most_often) = all.iter().max_by_key(|(_, counts)| counts.times)?;
-    let times = all.iter().map(|(_, counts)| counts.times).sum::<u64>();
-    let mean = |part: fn(&SpanCounts) -> u64| {
-        let sum: u64 = all.iter().map(|(_, counts)| part(counts)).sum();
-        sum as f64 / times as f64
-    };
+    let sum = |part: fn(&SpanCounts) -> u64| all.iter().map(|(_, counts)| part(counts)).sum::<u64>();
+    let times = sum(|counts| counts.times);
+    let mean = |part: fn(&SpanCounts) -> u64| sum(part) as f64 / times as f64;
     Some(Span {
         times,
         cpu: *cpu,
@@ -224,6 +241,7 @@ fn span(window: &Window, name: &str) -> Option<Span> {
         least: most_often.least,
         most: most_often.most,
         mean: mean(|counts| counts.sum),
+        waits: sum(|counts| counts.waits),
         waiting: mean(|counts| counts.waiting),
         firmware: mean(|counts| counts.firmware),
     })
@@ -237,10 +255,10 @@ mod tests {
     fn span_median_is_of_the_busiest_cpu_and_mean_of_all_cpus() {
         let line = r#"{"operations":{"dsb":3},"cpus":[
             {"cpu":0,"instructions":5000,"firmware":0,"spans":[
-                {"name":"requester","times":3,"sum":300,"waiting":30,"firmware":6,
+                {"name":"requester","times":3,"sum":300,"waits":2,"waiting":30,"firmware":6,
                  "least":90,"median":100,"most":110}]},
             {"cpu":1,"instructions":700,"firmware":9,"spans":[
-                {"name":"requester","times":1,"sum":500,"waiting":10,"firmware":2,
+                {"name":"requester","times":1,"sum":500,"waits":1,"waiting":10,"firmware":2,
                  "least":500,"median":500,"most":500}]}]}"#;
         let window: Window = serde_json::from_str(line).unwrap();
         let requester = span(&window, REQUESTER).unwrap();
@@ -255,10 +273,18 @@ mod tests {
             (4, 0, 100, 90, 110)
         );
         assert_eq!(
-            (requester.mean, requester.waiting, requester.firmware),
-            (200.0, 10.0, 2.0)
+            (requester.mean, requester.waits, requester.waiting, requester.firmware),
+            (200.0, 3, 10.0, 2.0)
         );
         assert_eq!(span(&window, TARGET), None);
+    }
+
+    #[test]
+    fn preemption_is_counted_where_the_kernel_names_its_count() {
+        let mut symbols: BTreeMap<String, u64> = [(SWITCHES.to_string(), 0xffff)].into();
+        assert_eq!(further(&symbols).unwrap().len(), 2);
+        symbols.insert(PER_CPU.into(), 0x2_0f80);
+        assert_eq!(further(&symbols).unwrap()[2], "span=preemption:preemption:20f88");
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
+use super::Findings;
+use super::rate::{Host, Rate};
 use super::spans::{Count, Span};
-use super::{Findings, Rate};
 
 /// Stands for a missing figure.
 const NONE: &str = "–";
@@ -39,20 +40,7 @@ pub(super) fn text(findings: &Findings) -> String {
         text += &format!("  {kernel}\n");
     }
     if !findings.rates.is_empty() {
-        let runs = findings.rates.iter().map(|rate| rate.runs).max().unwrap_or(1);
-        text += &format!("\nCPUs in parallel: median of {runs} runs\n");
-        let titles = ["kernel", "ops/s", "least", "most", "of\nLinux", "interrupts\nper op"];
-        let rows = findings.rates.iter().map(|rate| rate_row(rate, &findings.rates));
-        text += &draw(&titles, 1, rows.collect());
-        if let Some(load) = findings.host_load {
-            let host = findings.host_cpus;
-            if load + f64::from(*cpus) > host as f64 + 0.5 {
-                text += &format!(
-                    "The host was busy ({load:.1} of its {host} CPUs before this began): these rates\n\
-                     are far too low, most so where CPUs wait for each other.\n"
-                );
-            }
-        }
+        text += &rates(&findings.rates, &findings.host, *cpus);
     }
     if !findings.counts.is_empty() {
         text += match findings.counted_in_parallel {
@@ -70,6 +58,24 @@ pub(super) fn text(findings: &Findings) -> String {
         for title in [SHOOTDOWN, LOCAL] {
             text += &gate(title, &findings.counts);
         }
+    }
+    text
+}
+
+/// Operations per second with `cpus` virtual CPUs in parallel.
+pub fn rates(rates: &[Rate], host: &Host, cpus: u32) -> String {
+    let runs = rates.iter().map(|rate| rate.runs).max().unwrap_or(1);
+    let titles = ["kernel", "ops/s", "least", "most", "of\nLinux", "interrupts\nper op"];
+    let rows = rates.iter().map(|rate| rate_row(rate, rates)).collect();
+    let mut text = format!("\nCPUs in parallel: median of {runs} runs\n{}", draw(&titles, 1, rows));
+    if let Some(load) = host.load
+        && load + f64::from(cpus) > host.cpus as f64 + 0.5
+    {
+        text += &format!(
+            "The host was busy ({load:.1} of its {} CPUs before this began): these rates\n\
+             are far too low, most so where CPUs wait for each other.\n",
+            host.cpus
+        );
     }
     text
 }
