@@ -1,4 +1,5 @@
-//! `cargo xtask linux compare`: instructions, interrupts and rates, the same kernel with its own `tlb.c` and with the engine.
+//! `cargo xtask linux compare`: instructions, interrupts and rates of the same kernel, with its own `tlb.c` and with the
+//! engine.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -187,7 +188,8 @@ impl Bench<'_> {
         let without = |count: &&Count| count.unpreemptible.is_none();
         if let Some(count) = counts.iter().find(without) {
             return Err(format!(
-                "{}: no section with preemption off was counted in {}; linux/config.{PREEMPT} must set CONFIG_KALLSYMS_ALL",
+                "{}: no section with preemption off was counted in {}; linux/config.{PREEMPT} must set \
+                 CONFIG_KALLSYMS_ALL",
                 count.kernel, count.workload
             ));
         }

@@ -149,8 +149,8 @@ pub fn of_linux(arch: Arch, symbols: &BTreeMap<String, u64>) -> Result<Vec<Strin
     })
 }
 
-/// Further spans of Linux on x86-64: switches of address spaces, and sections with interrupts masked; with preemption off,
-/// where the kernel names its count.
+/// Further spans of Linux on x86-64: switches of address spaces; sections with interrupts masked; and with preemption
+/// off, where the kernel names its count.
 ///
 /// # Errors
 /// As [`of_linux`].
