@@ -1,5 +1,5 @@
-//! `cargo xtask linux compare`: instructions, interrupts and rates of the same kernel, with its own `tlb.c` and with the
-//! engine.
+//! `cargo xtask linux compare`: the same kernel with its own `tlb.c` and with the engine, in instructions, interrupts and
+//! rates.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
