@@ -1,4 +1,4 @@
-//! `cargo xtask linux compare`: the same kernel with its own `tlb.c` and with the engine, in instructions, interrupts and
+//! `cargo xtask linux compare`: the same kernel with its own `tlb.c` and with the engine: instructions, interrupts and
 //! rates.
 
 use std::path::PathBuf;
