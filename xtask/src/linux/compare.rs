@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 use shootdown_qemu::{Emulator, Plugin};
 
+use super::asleep::{self, Interrupts};
 use super::{Config, Guest, Mode, Planned, Report, STOCK, guest, packages, planned, programs};
 use crate::linux_baseline::boot::{Boot, Counter};
 use crate::linux_baseline::initramfs::GuestFile;
@@ -46,19 +47,6 @@ const SWITCH: &str = "switch";
 /// Each program runs so often in a boot. The rows are medians of instructions and means of interrupts: now and then the
 /// other CPU works for the kernel during a run, and rare interrupts are in few of them.
 const TIMES: usize = 3;
-
-/// Programs whose threads sleep for a lock run so often: which CPU is idle while another flushes differs from run to
-/// run, and so does the number of interrupts.
-const TIMES_ASLEEP: usize = 12;
-
-/// Runs of the program `name` in a boot.
-fn times(name: &str) -> usize {
-    if name.starts_with("tlb_flush") {
-        TIMES_ASLEEP
-    } else {
-        TIMES
-    }
-}
 
 /// Rates: seconds of each run, and how often all are run.
 const SECONDS: f64 = 0.5;
@@ -163,6 +151,17 @@ impl Bench<'_> {
         self.guests(config)?.iter().map(each).collect()
     }
 
+    /// Interrupts of programs whose threads sleep, on each kernel.
+    fn asleep(&self) -> Result<Vec<Interrupts>, String> {
+        let plan = asleep::plan();
+        let each = |guest: &Guest| {
+            let report = self.boot(guest, &plan, Mode::Turns(None))?;
+            Ok(asleep::of(&guest.name, &report))
+        };
+        let all: Result<Vec<_>, String> = self.guests(None)?.iter().map(each).collect();
+        Ok(all?.concat())
+    }
+
     /// Operations per second: one kernel after the other in each round, so that changes of the host's load affect all.
     fn rates(&self) -> Result<String, String> {
         let (guests, host) = (self.guests(None)?, Host::now());
@@ -202,16 +201,21 @@ impl Bench<'_> {
 
 /// The tables of instructions and interrupts.
 fn counted(bench: &Bench, plugin: &Plugin) -> Result<String, String> {
-    let round = |number: usize| RUNS.into_iter().filter(move |(name, ..)| number < times(name));
-    let plan: Vec<Planned> = (0..TIMES_ASLEEP)
-        .flat_map(round)
-        .map(|(name, threads, ops)| planned(name, threads, ops))
-        .collect();
+    let round = RUNS.map(|(name, threads, ops)| planned(name, threads, ops));
+    let plan: Vec<Planned> = (0..TIMES).flat_map(|_| round.clone()).collect();
     println!("\nCPUs in turns, by a count of instructions");
     let counts = bench.counts(None, &plan, plugin)?.into_iter();
-    let counts: Vec<Count> = counts.flat_map(summed_up).collect();
+    let mut counts: Vec<Count> = counts.flat_map(summed_up).collect();
+    let asleep = bench.asleep()?;
+    for count in &mut counts {
+        let same = |found: &&Interrupts| found.is(&count.kernel, &count.workload);
+        if let Some(found) = asleep.iter().find(same) {
+            count.interrupts_per_op = found.mean;
+        }
+    }
     Ok([
         format!("\n{}", operations(&counts)),
+        format!("\n{}", asleep::table(&asleep)),
         format!(
             "\nInstructions of a shootdown (madvise_spin, 2 threads)\n{}",
             shootdowns(&counts)
@@ -241,8 +245,7 @@ fn operations(counts: &[Count]) -> String {
             .collect::<Vec<_>>()
     };
     let titles = [&["kernel"], &COUNT_TITLES[..]].concat();
-    let means =
-        format!("{TIMES} runs each, {TIMES_ASLEEP} of tlb_flush1, 2, 3: median instructions, mean interrupts\n");
+    let means = format!("{TIMES} runs each: median instructions, mean interrupts; tlb_flush1, 2, 3: see below\n");
     draw(&titles, 1, RUNS.iter().flat_map(of).collect()) + &means + COUNTS_LEGEND
 }
 

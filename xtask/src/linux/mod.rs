@@ -2,6 +2,7 @@
 //!
 //! `linux/` holds what is put in place. docs/src/evidence/inside-linux.md says what was replaced and what was measured.
 
+mod asleep;
 mod bochs;
 mod bugs;
 mod build;
