@@ -1,5 +1,5 @@
-//! Interrupts of programs whose threads sleep for a lock. Which CPU is idle while another flushes is chance, and decides
-//! how many CPUs a flush interrupts. So there are many runs, and the table shows what chance makes of their mean.
+//! Interrupts of programs whose threads sleep for a lock. Which CPU is idle while another flushes is chance, and it
+//! decides how many CPUs a flush interrupts. So there are many runs, and the table shows the error of their mean.
 
 use super::{Planned, STOCK, planned};
 use crate::linux_baseline::report::Report;
