@@ -218,7 +218,8 @@ void __init shootdown_boot(void)
 	}
 	if (none || unbatched)
 		static_branch_enable(&no_batches);
-	if (!design_is("ipi", settings.design) && !design_is("preemptible", settings.design)) {
+	if (!design_is("ipi", settings.design) && !design_is("ipi-concurrent", settings.design) &&
+	    !design_is("preemptible", settings.design)) {
 		static_branch_enable(&walks_are_announced);
 		static_branch_enable(&flushes_differ);
 	}

@@ -123,7 +123,7 @@ enum What {
 }
 
 /// Designs that can be compiled in.
-const DESIGNS: [&str; 3] = ["ipi", "preemptible", "adaptive"];
+const DESIGNS: [&str; 4] = ["ipi", "ipi-concurrent", "preemptible", "adaptive"];
 
 /// The designs of the engine, each compiled in.
 #[derive(Debug, clap::Args)]

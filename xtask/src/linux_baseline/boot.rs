@@ -105,9 +105,8 @@ pub fn console() -> Result<PathBuf, String> {
 }
 
 /// QEMU before this version may run code that another CPU has overwritten, where CPUs run in parallel: it can translate
-/// code while that is written, and miss the write (its commit deba78709ae8). Linux, which patches itself as it boots,
-/// then stops at a breakpoint that is no longer there. Of some 250 boots of one kernel 4 ended so with QEMU 7.2, of
-/// 300 none with QEMU 10.0.
+/// code while that is written, and miss the write (its commit deba78709ae8). Linux patches itself as it boots, and then
+/// stops at a breakpoint that is no longer there (docs/src/evidence/inside-linux.md says how often).
 const TRANSLATES_SAFELY: Version = Version(8, 1);
 
 /// What the console of such a guest shows.
