@@ -159,8 +159,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// [`flush`](Self::flush), always inlined: tests of a range that the caller knows, of one page for example, fall
-    /// away. Each call takes some 600 bytes of code on x86-64, as in
-    /// `shootdown_flush_pages` of the C library.
+    /// away. Each call takes some 600 bytes of code on x86-64, as in `shootdown_flush_pages` of the C library.
     #[inline(always)]
     pub fn flush_inlined(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
         if matches!(self.straight(), Straight::RollOver | Straight::Control) || self.is_uncounted(space) {
