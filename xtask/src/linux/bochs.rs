@@ -23,7 +23,11 @@ const OF_BOCHS: &str = "cpu/topology_common.c";
 const OPS: u64 = 200;
 
 /// Words of the command line, and the tags that the engine then finds.
-const TRIED: [(&str, &str); 1] = [("pti=off", "4096 PCIDs")];
+const TRIED: [(&str, &str); 3] = [
+    ("pti=off", "4096 PCIDs"),
+    ("mitigations=auto pti=on", "4096 PCIDs, in pairs"),
+    ("pti=off nopcid", "1 PCIDs"),
+];
 
 /// Runs the tests of the kernels with these designs.
 ///
