@@ -278,8 +278,8 @@ fn vm_settings_of_a_measured_vm_change_only_its_host() {
     };
     let (bare, virtual_one) = (on(&[]), on(&[("vm.vcpus", 2.0)]));
     assert!((virtual_one / bare - 1.0).abs() < 0.02, "{virtual_one} {bare}");
-    // On one CPU they do not interrupt each other: a descheduled CPU is flushed at entry. One thread makes 304 thousand
+    // On one CPU they do not interrupt each other: a descheduled CPU is flushed at entry. One thread makes 278 thousand
     // loops.
     let half = on(&[("vm.vcpus", 2.0), ("vm.host_cpus", 1.0)]);
-    assert!((270e3..310e3).contains(&half), "{half}");
+    assert!((250e3..285e3).contains(&half), "{half}");
 }

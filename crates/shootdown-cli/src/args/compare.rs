@@ -335,13 +335,17 @@ pub struct WalkersArgs {
     Also: [[explanation]] with name, cause and settled_by (the measurement that would settle it); \
     [[note]] with table and text; [[beside]] with table, workload and design, a design of \
     which nothing is published, run as the first such row.")]
+#[command(mut_arg("virtual_ms", |virtual_ms| virtual_ms.help(
+    "Virtual milliseconds to measure per run [default: 15, unless a row gives its own; with more than 256 threads \
+    until the rate is known to 5 %, but no longer than ten minutes or so]"
+)))]
 pub struct EvidenceArgs {
     /// Your own published rows, a .toml file, in place of the embedded ones; its format is shown below
     #[arg(long, value_name = "FILE")]
     pub rows: Option<PathBuf>,
 
     /// Runs per row; run k uses seed+k, and medians are shown
-    #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
     pub runs: u64,
 
     /// How to run it.

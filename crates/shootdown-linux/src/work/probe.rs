@@ -78,6 +78,49 @@ pub fn line_transfer_ns(a: usize, b: usize) -> io::Result<f64> {
     })
 }
 
+/// How much longer one flush in a hundred takes than one in four, ns: of one page on `a`, beside a thread on `b` that
+/// only spins. On a kernel that interrupts the other CPU this is how late interrupts can be. Not one in two: while the
+/// spinning thread is preempted, nothing is interrupted.
+///
+/// # Errors
+/// When this process may not run on both, or there is no memory for it.
+pub fn flush_tail_ns(a: usize, b: usize) -> io::Result<f64> {
+    let _small = SmallPages::only()?;
+    let region = Region::new(1)?;
+    let (ready, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let spinner = scope.spawn(|| {
+            let pinned = cpus::pin(b);
+            ready.store(true, Ordering::Relaxed);
+            while pinned.is_ok() && !done.load(Ordering::Relaxed) {
+                spin_loop();
+            }
+            pinned
+        });
+        let flusher = scope.spawn(|| {
+            let times = cpus::pin(a).and_then(|()| {
+                while !ready.load(Ordering::Relaxed) {
+                    spin_loop();
+                }
+                let (begun, mut times) = (Instant::now(), Vec::new());
+                while begun.elapsed() < WINDOW {
+                    region.write(0);
+                    let start = Instant::now();
+                    region.drop_page(0)?;
+                    times.push(start.elapsed().as_nanos() as u64);
+                }
+                Ok(times)
+            });
+            done.store(true, Ordering::Relaxed);
+            times
+        });
+        let mut times = flusher.join().expect("does not panic")?;
+        spinner.join().expect("does not panic")?;
+        times.sort_unstable();
+        Ok((times[times.len() * 99 / 100] - times[times.len() * 3 / 4]) as f64)
+    })
+}
+
 /// Entering and leaving the kernel, ns.
 ///
 /// # Errors
@@ -210,8 +253,11 @@ mod tests {
         }
         if let [a, b, ..] = cpus::allowed().unwrap()[..] {
             assert!(line_transfer_ns(a, b).unwrap() > 0.0);
+            let tail = flush_tail_ns(a, b).unwrap();
+            assert!((0.0..1e9).contains(&tail), "{tail}");
         }
         assert!(line_transfer_ns(1022, 1023).is_err(), "no such CPUs");
+        assert!(flush_tail_ns(1022, 1023).is_err(), "no such CPUs");
     }
 
     #[test]

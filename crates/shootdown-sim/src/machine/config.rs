@@ -98,6 +98,8 @@ pub struct CoreCosts {
     pub ipi_next: f64,
     /// Time from the send to the arrival, by [`Distance`].
     pub ipi_latency: [f64; 4],
+    /// How much later one arrival in fifty is, in the median; each between zero and twice that.
+    pub ipi_late: f64,
     /// Time from taking an interrupt to the handler's first instruction.
     pub interrupt_entry: f64,
     /// Time from the handler's last instruction back to the interrupted code.
@@ -124,6 +126,7 @@ impl Default for CoreCosts {
             ipi_first: 150.0,
             ipi_next: 60.0,
             ipi_latency: [900.0, 1000.0, 1200.0, 2000.0],
+            ipi_late: 0.0,
             interrupt_entry: 700.0,
             interrupt_exit: 400.0,
             smt_slowdown: 1.35,
@@ -228,6 +231,7 @@ pub(crate) struct TickCosts {
     pub ipi_first: u64,
     pub ipi_next: u64,
     pub ipi_latency: [u64; 4],
+    pub ipi_late: u64,
     pub interrupt_entry: u64,
     pub interrupt_exit: u64,
     /// Factor times 256.
@@ -253,6 +257,7 @@ impl TickCosts {
             ipi_first: ticks(costs.ipi_first),
             ipi_next: ticks(costs.ipi_next),
             ipi_latency: costs.ipi_latency.map(ticks),
+            ipi_late: ticks(costs.ipi_late),
             interrupt_entry: ticks(costs.interrupt_entry),
             interrupt_exit: ticks(costs.interrupt_exit),
             smt_slowdown: factor(costs.smt_slowdown),

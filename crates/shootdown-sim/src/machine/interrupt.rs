@@ -8,6 +8,9 @@ use super::config::NEVER;
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::{Core, GroupWrite};
 
+/// One arrival in so many is late, so the median of how late they are is what the 99th percentile lies above the rest.
+const LATE_ONE_IN: u64 = 50;
+
 impl Core {
     /// Raises an interrupt at each of `targets`; the calling CPU pays for sending.
     pub(crate) fn send_ipi(&self, targets: impl Iterator<Item = usize>) {
@@ -38,8 +41,17 @@ impl Core {
                 cpu.clock.get()
             });
             let latency = self.costs.ipi_latency[self.distance(cpu.name, target as u16 + 1)];
-            arrives(target, sent, written + latency);
+            arrives(target, sent, written + latency + self.lateness());
         }
+    }
+
+    /// How much later than most this arrival is.
+    fn lateness(&self) -> u64 {
+        let late = self.costs.ipi_late;
+        if late == 0 || self.below(LATE_ONE_IN) != 0 {
+            return 0;
+        }
+        self.below(2 * late + 1)
     }
 
     /// When the interrupt register was written for `target` of `request`: by `write`, unless a write for the same

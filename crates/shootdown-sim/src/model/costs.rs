@@ -168,6 +168,9 @@ table! {
         ipi_deliver_socket: f64 = Rule::Time,
         /// Delivery time to another socket.
         ipi_deliver_remote: f64 = Rule::Time,
+        /// By how much one delivery in fifty is later than that, in the median: a hypervisor's host was busy. Each is
+        /// late by between zero and twice that, uniformly distributed. 0: all deliveries take the same time.
+        ipi_late: f64 = Rule::TimeOrZero,
         /// Target's time from accepting an interrupt to the first line of the handler, the pipeline flush included.
         interrupt_entry: f64 = Rule::Time,
         /// Target's time from the last line of the handler to the interrupted instruction.

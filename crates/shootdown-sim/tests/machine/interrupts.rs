@@ -51,6 +51,37 @@ fn an_interrupt_splits_a_long_charge_at_its_arrival() {
     );
 }
 
+/// One in fifty is late, by up to twice `ipi_late`, and by more than `ipi_late` as often as by less.
+#[test]
+fn one_interrupt_in_fifty_is_late() {
+    const SENT: usize = 20_000;
+    let mut config = Config::new(Topology::flat(2));
+    config.costs.ipi_late = 1000.0;
+    let costs = config.costs.clone();
+    let mut machine = Machine::new(config);
+    let log: Log<u64> = Log::default();
+    let entries = Rc::clone(&log);
+    machine.set_interrupt_handler(move || entries.borrow_mut().push(m::now()));
+    machine.spawn(0, || {
+        for _ in 0..SENT {
+            m::send_ipi([1]);
+            m::charge(10_000);
+        }
+    });
+    machine.spawn(1, || m::charge(SENT as u64 * 20_000));
+    finish(&mut machine);
+    let entries = log.borrow();
+    assert_eq!(entries.len(), SENT);
+    let period = 10_000 + costs.ipi_first as u64;
+    let on_time = (costs.ipi_first + costs.ipi_latency[1] + costs.interrupt_entry) as u64;
+    let late_by = |(index, entry): (usize, &u64)| entry - (index as u64 * period + on_time);
+    let late: Vec<u64> = entries.iter().enumerate().map(late_by).filter(|by| *by > 0).collect();
+    assert!((300..500).contains(&late.len()), "{} of {SENT}", late.len());
+    let median = late.iter().filter(|by| **by > 1000).count();
+    assert!(median.abs_diff(late.len() / 2) < 60, "{median} of {}", late.len());
+    assert!(late.iter().all(|by| *by <= 2000));
+}
+
 #[test]
 fn interrupts_that_arrive_before_the_first_is_taken_merge() {
     let config = Config::new(Topology::flat(2));

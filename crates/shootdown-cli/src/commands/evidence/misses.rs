@@ -102,23 +102,39 @@ pub(super) fn summary(lines: &[Line]) -> String {
     let of_all = format!(
         "all machines: {} not fitted, absolute error: worst {}, median {}; above {LIMIT_SHOWN}: {}{causes}\n",
         number::counted(errors.len(), "row"),
-        number::percent(errors.iter().copied().fold(0.0, f64::max)),
+        number::percent(worst(&errors)),
         number::percent(median(errors)),
         missed.len()
     );
-    of_all + &in_points(&held_out)
+    of_all + &shares_apart(&held_out)
 }
 
-/// The errors of the shares of time among `lines`, in percentage points; nothing without any.
-fn in_points(lines: &[&Line]) -> String {
+/// The errors of the shares of time among `lines`, in percentage points, and those of the other rows without them;
+/// nothing without any. A share of two per cent that is missed is off by 100 %, and by two points.
+fn shares_apart(lines: &[&Line]) -> String {
     let points: Vec<f64> = lines.iter().filter_map(|line| Some(line.points()?.abs())).collect();
     if points.is_empty() {
         return String::new();
     }
+    let others: Vec<&Line> = lines.iter().copied().filter(|line| line.points().is_none()).collect();
+    let errors = errors(others.iter().map(|line| line.simulated), &others);
+    let of_others = match errors.is_empty() {
+        true => String::new(),
+        false => format!(
+            "  without shares of time: {}, worst {}, median {}\n",
+            number::counted(errors.len(), "row"),
+            number::percent(worst(&errors)),
+            number::percent(median(errors))
+        ),
+    };
     format!(
-        "  shares of time, in points of the time: {}, worst {:.1}, median {:.1}\n",
+        "{of_others}  shares of time, in points of the time: {}, worst {:.1}, median {:.1}\n",
         number::counted(points.len(), "row"),
-        points.iter().copied().fold(0.0, f64::max),
+        worst(&points),
         median(points)
     )
+}
+
+fn worst(errors: &[f64]) -> f64 {
+    errors.iter().copied().fold(0.0, f64::max)
 }

@@ -11,6 +11,7 @@ use shootdown_sim::run::{Parameters, RunSpec};
 use crate::failure::Failure;
 use crate::print::number;
 use crate::print::table::{Column, Grid, Tables};
+use crate::published::VIRTUAL_MS;
 use crate::runs::plan::Settings;
 use crate::runs::queue::Outcome;
 use crate::runs::target::Target;
@@ -39,7 +40,7 @@ pub fn specs(settings: &Settings) -> Result<Vec<RunSpec>, Failure> {
         design: design.to_string(),
         threads,
         seed: settings.seed,
-        virtual_ms: settings.virtual_ms,
+        virtual_ms: settings.virtual_ms.or(Some(VIRTUAL_MS)),
         lru_drain,
         parameters: Parameters::default(),
     };
