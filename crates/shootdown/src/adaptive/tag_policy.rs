@@ -108,9 +108,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
         let lag = CatchUpLag(self.cpus[me].own.lag.load(Ordering::Relaxed));
         // A CPU that receives a targeted broadcast stalls for it, which the requester's clock does not see. Assumed to
-        // be half as long as for an interrupt, since no handler is entered. No figure is public.
+        // be a quarter as long as for an interrupt, since no handler is entered and nothing is saved: that is what
+        // `sapphire-224` assumes (`rar.action`). No figure is public.
         let disturbed = if self.kernel.broadcast_is_targeted() {
-            costs.disturbed_ns.saturating_mul(share.others / Share::CPU) / 2
+            costs.disturbed_ns.saturating_mul(share.others / Share::CPU) / 4
         } else {
             0
         };
