@@ -4,7 +4,7 @@
 //! the affected CPU with interrupts off.
 
 use crate::cpu::state::{PerCpu, Slot, State};
-use crate::design::Requests;
+use crate::design::{Requests, USER_HALF};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Answer, Event, Kernel, Local, Tag};
@@ -294,21 +294,25 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 slot.space.store(0, Ordering::Relaxed);
             }
         }
+        // The kernel's own root keeps its entries between loads, under the tag that no slot has.
+        let loaded_tag = match cpu.own.space.load(Ordering::Relaxed) {
+            0 => None,
+            _ => Some(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16)),
+        };
+        let stride = range.stride();
         self.complete_here(|| {
-            self.invalidate_kernel_pages(&range);
-            if cpu.own.space.load(Ordering::Relaxed) != 0 {
-                self.invalidate_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), &range);
-                // The kernel's own root keeps its entries between loads, under the tag that no slot has.
-                let (stride, tag, leaf_only) = (range.stride(), Tag(0), true);
-                range.for_each_address(|address| {
+            range.for_each_address(|address| {
+                self.kernel.invalidate(Local::Kernel { address, stride });
+                let Some(loaded) = loaded_tag else { return };
+                for tag in [loaded, Tag(loaded.0 | USER_HALF), Tag(0)] {
                     self.kernel.invalidate(Local::Page {
                         address,
                         stride,
                         tag,
-                        leaf_only,
+                        leaf_only: true,
                     });
-                });
-            }
+                }
+            })
         });
     }
 
