@@ -8,16 +8,12 @@ use std::path::Path;
 
 use serde::Deserialize;
 use shootdown_sim::model::Model;
-use shootdown_sim::run::{self, PARAMETER_PREFIX, PATIENT_THREADS, Parameters, RunSpec};
+use shootdown_sim::run::{self, PARAMETER_PREFIX, Parameters, RunSpec};
 
 use crate::catalog;
 use crate::failure::{Failure, unread};
 use crate::runs::plan::Settings;
 use crate::runs::target::{RELEASE, Target};
-
-/// Virtual milliseconds of a run beside a published number, if nothing else is said. Fewer than usual: the whole
-/// command is to take less than 15 s on two cores.
-pub const VIRTUAL_MS: f64 = 15.0;
 
 /// The measured quantity, and the unit of its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,14 +185,13 @@ impl Published {
         let kernel = self.kernel.iter().map(|release| format!("{RELEASE}={release}"));
         let set: Vec<String> = kernel.chain(self.set.iter().cloned()).collect();
         let target = Target::new(&self.machine, None, &set)?;
-        let usual = (self.threads <= PATIENT_THREADS).then_some(VIRTUAL_MS);
         Ok(RunSpec {
             workload: self.workload.clone(),
             machine: target.machine,
             design: self.design.clone(),
             threads: self.threads,
             seed: settings.seed,
-            virtual_ms: settings.virtual_ms.or(self.virtual_ms).or(usual),
+            virtual_ms: settings.virtual_ms.or(self.virtual_ms),
             lru_drain: self.lru_drain,
             parameters: target.parameters,
         })

@@ -1,7 +1,7 @@
 //! Held-out rows that are off by more than [`LIMIT`]: why, and the measurement that would settle it. The file of rows
 //! says both; a test holds that every such row of the embedded file has them, and no other row.
 
-use super::{Line, errors, shown};
+use super::{Line, errors, shown, worst};
 use crate::comparison::summary::relative_error;
 use crate::print::number::{self, median};
 use crate::published::Explanation;
@@ -133,8 +133,4 @@ fn shares_apart(lines: &[&Line]) -> String {
         worst(&points),
         median(points)
     )
-}
-
-fn worst(errors: &[f64]) -> f64 {
-    errors.iter().copied().fold(0.0, f64::max)
 }

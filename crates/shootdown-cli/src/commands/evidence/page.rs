@@ -4,7 +4,7 @@
 use super::findings::Findings;
 use super::plots::plots;
 use super::text::{ERROR, grid};
-use super::{Line, distinct, errors, misses, shown};
+use super::{Line, distinct, errors, misses, shown, worst};
 use crate::catalog;
 use crate::commands::evidence::shape::{self, Statement};
 use crate::comparison::summary::relative_error;
@@ -83,7 +83,7 @@ fn held_out(findings: &Findings) -> String {
             if errors.is_empty() {
                 return format!("<td>0</td><td>{UNKNOWN}</td><td>{UNKNOWN}</td>");
             }
-            let worst = errors.iter().copied().fold(0.0, f64::max);
+            let worst = worst(&errors);
             format!(
                 "<td>{}</td><td>{}</td><td>{}</td>",
                 errors.len(),

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use shootdown_sim::run::{Latency, RunResult, RunSpec};
+use shootdown_sim::run::{Latency, PATIENT_THREADS, RunResult, RunSpec};
 
-use super::Line;
+use super::{Line, VIRTUAL_MS};
 use crate::commands::evidence::interpolate;
 use crate::comparison::interval::{self, Figure, Interval, Place};
 use crate::failure::Failure;
@@ -71,7 +71,9 @@ impl Runs {
             return Ok(());
         }
         self.first.insert(key, self.specs.len());
-        let first = row.spec(settings)?;
+        let mut first = row.spec(settings)?;
+        let window = (row.threads <= PATIENT_THREADS).then_some(VIRTUAL_MS);
+        first.virtual_ms = first.virtual_ms.or(window);
         self.specs.extend((0..settings.runs).map(|run| RunSpec {
             seed: settings.seed.wrapping_add(run),
             ..first.clone()

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use shootdown_sim::run::{Parameters, RunSpec};
 
+use super::VIRTUAL_MS;
 use crate::failure::Failure;
 use crate::print::number;
 use crate::print::table::{Column, Grid, Tables};
-use crate::published::VIRTUAL_MS;
 use crate::runs::plan::Settings;
 use crate::runs::queue::Outcome;
 use crate::runs::target::Target;

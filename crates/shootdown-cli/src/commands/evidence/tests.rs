@@ -270,7 +270,8 @@ fn errors_of_shares_are_also_in_points() {
     (line.published.value, line.simulated) = (0.02, Some(0.0));
     let text = text(&lines, &[], &[], &[], 1);
     assert!(text.contains("(-100.0%, -2.0 points)"), "{text}");
-    let summary = "  shares of time, in points of the time: 1 row, worst 2.0, median 2.0\n";
+    let summary = "  without shares of time: 8 rows, worst 30.0%, median 30.0%\n  \
+                   shares of time, in points of the time: 1 row, worst 2.0, median 2.0\n";
     assert!(text.contains(summary), "{text}");
 }
 

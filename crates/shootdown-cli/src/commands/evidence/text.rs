@@ -1,6 +1,6 @@
 //! The tables of the evidence for the terminal, and the errors under them.
 
-use super::{Line, coverage, distinct, errors, misses, shown};
+use super::{Line, coverage, distinct, errors, misses, shown, worst};
 use crate::comparison::summary::relative_error;
 use crate::print::number::{self, UNKNOWN, median};
 use crate::print::table::{Column, Grid, Tables};
@@ -251,7 +251,6 @@ fn design(row: &Published, sets: &[&[String]]) -> String {
 fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
     let errors = errors(predictions, held_out);
     let any = !errors.is_empty();
-    let worst = errors.iter().copied().fold(0.0, f64::max);
     let of_any = |error: f64| match any {
         true => number::percent(error),
         false => UNKNOWN.to_string(),
@@ -262,7 +261,7 @@ fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out:
     };
     format!(
         "  {name:<14} worst {:>7}, median {:>7}{missing}\n",
-        of_any(worst),
+        of_any(worst(&errors)),
         of_any(median(errors))
     )
 }
