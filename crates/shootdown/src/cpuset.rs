@@ -327,6 +327,18 @@ impl<const W: usize> CpuMask<W> {
         self.words
     }
 
+    /// The first CPU that is `first` or later, if there is one.
+    #[inline]
+    pub(crate) fn next_from(&self, first: CpuId) -> Option<CpuId> {
+        let mut index = first / 64;
+        let mut word = self.words.get(index)? & u64::MAX << (first % 64);
+        while word == 0 {
+            index += 1;
+            word = *self.words.get(index)?;
+        }
+        Some(index * 64 + word.trailing_zeros() as usize)
+    }
+
     /// The CPUs, in ascending order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {

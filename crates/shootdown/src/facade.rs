@@ -274,6 +274,8 @@ unsafe impl Facade for Native {
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = word;
     }
+    // Always: a condition that is called through a reference keeps all that it uses on the stack.
+    #[inline(always)]
     fn wait_until(mut condition: impl FnMut() -> bool) {
         while !condition() {
             core::hint::spin_loop();

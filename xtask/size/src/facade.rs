@@ -76,6 +76,7 @@ unsafe impl Facade for Bare {
     fn before_root_load() {
         fence(Ordering::SeqCst);
     }
+    #[inline(always)]
     fn wait_until(mut condition: impl FnMut() -> bool) {
         while !condition() {
             core::hint::spin_loop();

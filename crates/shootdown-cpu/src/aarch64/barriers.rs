@@ -38,7 +38,8 @@ unsafe impl Facade for BareMetal {
     fn before_root_load() {
         dsb_ish();
     }
-    #[inline]
+    // Always: a condition that is called through a reference keeps all that it uses on the stack.
+    #[inline(always)]
     fn wait_until(mut condition: impl FnMut() -> bool) {
         while !condition() {
             super::relax();

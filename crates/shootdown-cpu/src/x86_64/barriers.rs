@@ -41,7 +41,8 @@ unsafe impl Facade for BareMetal {
     fn prefetch_to_write(word: &AtomicU64) {
         Native::prefetch_to_write(word);
     }
-    #[inline]
+    // Always: a condition that is called through a reference keeps all that it uses on the stack.
+    #[inline(always)]
     fn wait_until(condition: impl FnMut() -> bool) {
         Native::wait_until(condition);
     }

@@ -136,9 +136,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if targets.is_empty() {
             return false;
         }
-        let mut token = self.token(0, 0);
-        self.interrupt(&mut token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {});
-        let _done = token.wait();
+        let token = self.token(0, 0);
+        token.sends(|token| self.interrupt(token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {}));
+        token.wait_in_place();
         true
     }
 }

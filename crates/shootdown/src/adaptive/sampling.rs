@@ -1,62 +1,69 @@
-//! Sampling: learns costs from flushes. Wraps `dispatch_into` of `flush/mod.rs`; the flush itself knows only the number
-//! of its sample.
+//! Sampling: learns costs from flushes of `flush/mod.rs`, which know only the number of their sample.
 //!
 //! Owns the clock reads of a timed request and the order of what follows: first costs are corrected, then the space is
 //! considered for promotion or demotion. Correctness does not depend on it.
 
-use crate::engine::{Engine, Pinned};
+use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::token::Token;
-use crate::flush::{Flush, Issued, Sent};
 use crate::hooks::{CpuId, Kernel, Way};
+use crate::space::Space;
 use core::sync::atomic::Ordering;
 
+/// A request whose cost is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) number: u64,
+    /// When its time began, ns.
+    pub(crate) begun: u64,
+}
+
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Sends `flush` by `send`, which receives the number of the sample if this request is one. If it is, times it,
-    /// corrects the costs, and considers the space for promotion or demotion.
+    /// Counts a request of `me`. If it is a sample, its time begins. Pinned.
     #[inline]
-    pub(crate) fn sampled<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        flush: &Flush<'_, K::Facade, W>,
-        pin: Pinned<'e, K, W>,
-        send: impl FnOnce(&mut Token<'e, 'k, K, W>, Option<u64>, Pinned<'e, K, W>) -> Sent<'e, K, W>,
-    ) -> Option<Issued<'e, K, W>> {
-        let (me, space) = (pin.cpu, flush.space);
-        let sample = self.sample(match flush.generation {
+    pub(crate) fn begin_sample(&self, token: &Token<'_, 'k, K, W>, me: CpuId) -> Option<Sample> {
+        let number = self.sample(match token.generation.get() {
             0 => self.count_under_tag(me),
             generation => generation,
-        });
-        let begun = sample.map(|_| self.kernel.now_ns());
-        match send(token, sample, pin) {
-            Sent::Interrupts { targets } => {
-                if let Some(begun) = begun {
-                    self.record_ipis(token, targets as u64, self.since(begun));
-                }
-                self.consider(space, me, begun.is_some(), targets);
-            }
-            Sent::AnyTag { targets } => {
-                if let Some(begun) = begun {
-                    self.learn(Way::Broadcast, 0, self.since(begun));
-                }
-                self.consider_after_any_tag(space, me, begun.is_some(), targets);
-            }
-            Sent::Tag { tag, word, any, pin } => {
-                if let Some(begun) = begun
-                    && any
-                {
-                    self.learn(Way::Broadcast, 0, self.since(begun));
-                }
-                self.consider_demotion(token, space, word, tag, pin);
-            }
-            Sent::Issued(issued) => return Some(issued),
-            Sent::Unsampled => {}
+        })?;
+        let begun = self.kernel.now_ns();
+        Some(Sample { number, begun })
+    }
+
+    /// After interrupts to so many targets, perhaps none.
+    #[inline]
+    pub(crate) fn sampled_interrupts(
+        &self,
+        token: &Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        me: CpuId,
+        sample: Option<Sample>,
+        targets: usize,
+    ) {
+        if let Some(sample) = sample {
+            // Learned from when all have answered.
+            token.was_sent_in(self.since(sample.begun));
         }
-        None
+        self.consider(space, me, sample.is_some(), targets);
+    }
+
+    /// After a broadcast under every tag; so many CPUs would have been interrupted.
+    #[inline]
+    pub(crate) fn sampled_any_tag(
+        &self,
+        space: &Space<K::Facade, W>,
+        me: CpuId,
+        sample: Option<Sample>,
+        targets: usize,
+    ) {
+        if let Some(sample) = sample {
+            self.learn(Way::Broadcast, 0, self.since(sample.begun));
+        }
+        self.consider_after_any_tag(space, me, sample.is_some(), targets);
     }
 
     /// Whether the next request of `me` that takes no generation is a sample. Counts it if it is none: a sample is
-    /// counted in [`sampled`](Self::sampled). Pinned.
+    /// counted in [`begin_sample`](Self::begin_sample). Pinned.
     #[inline]
     pub(crate) fn is_sample_under_tag(&self, me: CpuId) -> bool {
         if !self.policy().reach.is_adaptive() {
@@ -87,13 +94,4 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (count, count.load(Ordering::Relaxed) + 1)
     }
 
-    /// Records a timed request to `targets` CPUs that took `took` until it was sent. If all targets have answered,
-    /// because they held descriptors, it is learned from at once; otherwise when the token is waited for.
-    fn record_ipis(&self, token: &mut Token<'_, 'k, K, W>, targets: u64, took: u64) {
-        if token.targets.is_empty() && targets > 0 {
-            self.learn(Way::Interrupts, targets, took);
-        } else {
-            token.timed = Some((targets, took));
-        }
-    }
 }

@@ -147,7 +147,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if range.is_one_leaf() && self.one_instruction.here {
             self.flush_leaf_instruction(tag, range);
         } else {
-            self.flush_pages(tag, range);
+            self.flush_pages(tag, *range);
         }
     }
 
@@ -165,8 +165,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// As [`flush_range`](Self::flush_range), where it is no part of most shootdowns.
     #[inline(never)]
-    pub(crate) fn flush_pages(&self, tag: Tag, range: &Range) {
-        self.complete_here(|| self.invalidate_range(tag, range));
+    pub(crate) fn flush_pages(&self, tag: Tag, range: Range) {
+        self.complete_here(|| self.invalidate_range(tag, &range));
+    }
+
+    /// The same for all that a slot has missed, up to `generation`.
+    // Not inlined: a tail call, because a waiter serves deep in its stack (`cargo xtask stack`).
+    #[inline(never)]
+    pub(crate) fn flush_pages_of(&self, slot: &Slot<K::Facade>, tag: Tag, generation: u64, range: Range) {
+        self.complete_here(|| self.invalidate_range(tag, &range));
+        // After the flush: `user_access_ok` relies on it.
+        slot.generation.store(generation, Ordering::Relaxed);
     }
 
     /// As [`flush_range`](Self::flush_range); the caller completes it.
@@ -234,29 +243,29 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Brings this CPU up to date with the kernel ranges.
     #[inline]
     pub(crate) fn catch_up_kernel(&self, cpu: &PerCpu<K::Facade>) {
-        let seen = cpu.own.kernel_seen.load(Ordering::Relaxed);
         // Acquire: pairs with the increment in `dispatch_kernel_into`, likewise.
         let current = self.kernel_log.generation.load(Ordering::Acquire);
-        if seen != current {
-            self.catch_up_kernel_from(cpu, seen, current);
+        while cpu.own.kernel_seen.load(Ordering::Relaxed) != current {
+            self.catch_up_kernel_further(cpu, current);
         }
     }
 
+    /// Flushes the next kernel range that this CPU has not seen, or everything if that is due.
+    // Not inlined, and each branch ends in a tail call: a waiter serves deep in its stack (`cargo xtask stack`). So what
+    // is about to be flushed is noted as seen. Only this CPU reads that, with interrupts off.
     #[inline(never)]
-    fn catch_up_kernel_from(&self, cpu: &PerCpu<K::Facade>, seen: u64, current: u64) {
-        match self.missed(&self.kernel_log, seen, current) {
-            Missed::Nothing => return,
-            Missed::Leaves | Missed::Tables => {
-                for generation in seen + 1..=current {
-                    match self.kernel_log.read(generation) {
-                        Some(range) => self.flush_kernel_range(cpu, range),
-                        None => self.flush_everything_here(),
-                    }
-                }
-            }
-            Missed::Whole => self.flush_everything_here(),
+    fn catch_up_kernel_further(&self, cpu: &PerCpu<K::Facade>, current: u64) {
+        let seen = &cpu.own.kernel_seen;
+        let next = seen.load(Ordering::Relaxed) + 1;
+        if self.missed(&self.kernel_log, next - 1, current) == Missed::Whole {
+            seen.store(current, Ordering::Relaxed);
+            return self.flush_everything_here();
         }
-        cpu.own.kernel_seen.store(current, Ordering::Relaxed);
+        seen.store(next, Ordering::Relaxed);
+        match self.kernel_log.read(next) {
+            Some(range) => self.flush_kernel_range(cpu, range),
+            None => self.flush_everything_here(),
+        }
     }
 
     /// Flushes one kernel range on this CPU. With split tags kernel entries are not global: every tag that this CPU may
@@ -363,7 +372,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         state: State,
     ) -> Option<Answer> {
         Some(match self.mode(space) {
-            Mode::PerCpu | Mode::Demoting(_) if self.policy().tags.has_system_tags() && state.is_on_system_tag() => {
+            Mode::PerCpu | Mode::Demoting(_) if self.policy().tags.promote_at().is_some() && state.is_on_system_tag() => {
                 self.leave_system_tag(cpu, space)
             }
             Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),

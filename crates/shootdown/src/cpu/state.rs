@@ -46,7 +46,7 @@ pub struct PerCpu<F: Facade> {
     pub(crate) queue: Queue<F>,
     pub(crate) running: Running<F>,
     /// This CPU's descriptor, for designs with one per CPU. Written by requesters on this CPU, pinned; read by targets.
-    pub(crate) request: Request<F>,
+    pub(crate) request: CachePadded<Request<F>>,
     pub(crate) deferring: CachePadded<Deferring<F>>,
     pub(crate) own: Own<F>,
     pub(crate) walking: Walking<F>,
@@ -114,7 +114,7 @@ impl<F: Facade> PerCpu<F> {
             served: CachePadded(F::U64::new(0)),
             queue: Queue::new(),
             running: Running::new(),
-            request: Request::idle(),
+            request: CachePadded(Request::idle()),
             own: Own {
                 space: F::U64::new(0),
                 slot: F::U64::new(0),
@@ -168,7 +168,7 @@ impl<F: Facade<U64 = AtomicU64>> PerCpu<F> {
         // SAFETY: it consists of atomic integers and booleans, for which zero is a value.
         let mut cpu = unsafe { MaybeUninit::<Self>::zeroed().assume_init() };
         cpu.state = AtomicU64::new(State::OFF.0);
-        cpu.request.unacknowledged = CachePadded(AtomicU64::new(IDLE));
+        cpu.request.0.unacknowledged = AtomicU64::new(IDLE);
         cpu.own.lag = AtomicU64::new(CatchUpLag::MAX.0);
         cpu
     };
@@ -329,7 +329,7 @@ mod tests {
                 own,
                 ..
             } = cpu;
-            let request = cpu.request.unacknowledged.0;
+            let request = cpu.request.0.unacknowledged;
             let first = [state, post, served.0, request, own.space, own.slot, own.tag];
             let then = [own.kernel_seen, own.next_victim, own.lag, own.unused_kernel_sections];
             let slots = own.slots.into_iter().flat_map(|slot| [slot.space, slot.generation]);

@@ -287,6 +287,23 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
+    /// The same where the slot's entries, if it has any, are to be flushed in any case.
+    pub(crate) fn load_slot_flushing(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+        let slots = &cpu.own.slots[..self.slots()];
+        let found = slots
+            .iter()
+            .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
+        let index = found.unwrap_or_else(|| self.victim(cpu, slots.len()));
+        let (slot, tag) = (&slots[index], self.slot_tag(index));
+        let current = space.log.generation.load(Ordering::Acquire);
+        K::Facade::before_root_load();
+        self.load_root_flushing(space.root, tag);
+        slot.space.store(space.id, Ordering::Relaxed);
+        slot.generation.store(current, Ordering::Relaxed);
+        cpu.own.slot.store(index as u64, Ordering::Relaxed);
+        cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
+    }
+
     /// The next of `slots` slots to be evicted.
     #[inline]
     fn victim(&self, cpu: &PerCpu<K::Facade>, slots: usize) -> usize {

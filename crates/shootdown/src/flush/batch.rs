@@ -189,17 +189,18 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         let (me, tables) = (pin.cpu, self.tables);
         let mut targets = core::mem::take(&mut self.targets);
         targets.remove(me);
-        let mut token = engine.token(0, 0);
-        token.secondary = core::mem::take(&mut self.secondary);
-        engine.interrupt(&mut token, &targets, &EncodedRequest::CATCH_UP, pin, &|engine| {
+        let token = engine.token(0, 0);
+        token.secondary.set(core::mem::take(&mut self.secondary));
+        let local = |engine: &Engine<'_, K, W>| {
             engine.masked(|| {
                 let cpu = &engine.cpus[me];
                 if tables || !cpu.state().is_lazy() {
                     engine.sync_loaded_space(cpu);
                 }
             });
-        });
-        let _done = token.wait();
+        };
+        token.sends(|token| engine.interrupt(token, &targets, &EncodedRequest::CATCH_UP, pin, &local));
+        token.wait_in_place();
     }
 }
 

@@ -14,9 +14,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// while only one CPU is up, before broadcast limits are known.
     pub fn flush_kernel(&self, range: Range) -> Flushed {
         let mut token = self.token(KERNEL, 0);
-        self.dispatch_kernel_into(&mut token, range);
+        token.tables = range.tables();
+        token.sends(|token| self.dispatch_kernel_into(token, range));
         token.wait_in_place();
-        Flushed::new(KERNEL, range.tables())
+        token.proof()
     }
 
     /// Flushes everything on every CPU and waits: entries of user and kernel pages under every tag, paging-structure
@@ -32,12 +33,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// As [`dispatch`](Self::dispatch).
     pub fn dispatch_kernel<'e>(&'e self, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(KERNEL, 0);
-        self.dispatch_kernel_into(&mut token, range);
+        token.tables = range.tables();
+        token.sends(|token| self.dispatch_kernel_into(token, range));
         token
     }
 
-    fn dispatch_kernel_into<'e>(&'e self, token: &mut Token<'e, 'k, K, W>, range: Range) {
-        token.tables = range.tables();
+    // Not inlined: the wait needs no room for this.
+    #[inline(never)]
+    fn dispatch_kernel_into<'e>(&'e self, token: &Token<'e, 'k, K, W>, range: Range) {
         if self.policy().reach == Reach::None {
             return;
         }
@@ -46,7 +49,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.broadcasts() {
             // The generation is not incremented here, so nothing else orders the entry writes before the broadcast.
             K::Facade::publish_tables();
-            token.secondary = self.notify_secondary_of_kernel(&range);
+            token.secondary.set(self.notify_secondary_of_kernel(&range));
             self.broadcast_kernel(&range);
             if self.machine().errata.interrupt_too {
                 let running = self.all_targets(me);
@@ -64,17 +67,22 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
             _ => K::Facade::full_barrier(),
         }
-        token.secondary = self.notify_secondary_of_kernel(&range);
+        token.secondary.set(self.notify_secondary_of_kernel(&range));
         let targets = match self.policy().reach {
             Reach::Local => CpuMask::EMPTY,
             _ => self.all_targets(me),
         };
-        self.interrupt(token, &targets, &EncodedRequest::kernel(&range), pin, &|engine| {
-            engine.masked(|| match engine.policy().requests {
-                Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
-                _ => engine.flush_kernel_range(&engine.cpus[me], range),
+        let encoded = &EncodedRequest::kernel(&range);
+        let local = |engine: &Self| {
+            engine.masked(|| {
+                let cpu = &engine.cpus[engine.kernel.cpu()];
+                match engine.policy().requests {
+                    Requests::Log => engine.catch_up_kernel(cpu),
+                    _ => engine.flush_kernel_range(cpu, encoded.range()),
+                }
             });
-        });
+        };
+        self.interrupt(token, &targets, encoded, pin, &local);
     }
 
     #[inline(never)]

@@ -85,11 +85,11 @@ pub(crate) mod under_tag;
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
 use crate::design::{Errata, Order, Reach, Requests};
-use crate::engine::{Engine, Pinned};
+use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::state::Straight;
 use crate::flush::token::{Flushed, Token};
-use crate::hooks::{CpuId, Event, Kernel, Tag, Way};
+use crate::hooks::{CpuId, Event, Kernel, Way};
 use crate::range::Range;
 use crate::space::{Mode, Space};
 use crate::transport::request::EncodedRequest;
@@ -106,36 +106,6 @@ pub(crate) struct Flush<'s, F: Facade, const W: usize> {
     pub(crate) mode: u64,
     /// The ticket of the last command to secondary TLBs, which must be complete before the proof; 0 if there is none.
     pub(crate) secondary: u64,
-    /// Whether the same request interrupts lockless walkers, if it uses interrupts.
-    pub(crate) walkers: bool,
-    /// Whether the caller synchronises the broadcast, if one broadcast is all that is needed.
-    pub(crate) hold: bool,
-}
-
-/// A broadcast that was issued and not yet synchronised; migration stays pinned until it is.
-pub(crate) struct Issued<'e, K: Kernel<W>, const W: usize> {
-    instructions: u32,
-    _pin: Pinned<'e, K, W>,
-}
-
-/// How a flush was sent, for the cost estimates.
-pub(crate) enum Sent<'e, K: Kernel<W>, const W: usize> {
-    /// By interrupts to this many CPUs, perhaps none.
-    Interrupts { targets: usize },
-    /// By a broadcast under every tag; this many CPUs would have been interrupted.
-    AnyTag { targets: usize },
-    /// By a complete broadcast under the tag of the space, whose mode was `word`. Still pinned: the space may be
-    /// demoted. `any`: whether an instruction was needed.
-    Tag {
-        tag: Tag,
-        word: u64,
-        any: bool,
-        pin: Pinned<'e, K, W>,
-    },
-    /// By a broadcast that the caller synchronises.
-    Issued(Issued<'e, K, W>),
-    /// In a way that is not sampled.
-    Unsampled,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -187,24 +157,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// pin.
     #[inline(never)]
     fn flush_any(&self, space: &Space<K::Facade, W>, range: Range, generation: u64, secondary: u64) -> Flushed {
-        let pin = self.still_pinned();
-        let flush = match generation {
-            0 => self.publish_request(space, range),
-            _ => Flush {
-                space,
-                range,
-                generation,
-                mode: self.mode_word(space, Ordering::Relaxed),
-                secondary,
-                walkers: false,
-                hold: false,
-            },
-        };
-        let mut token = self.token(space.id, 0);
+        let mut token = self.token(space.id, generation);
         token.at_once = true;
-        self.dispatch_into(&mut token, &flush, pin);
+        token.tables = range.tables();
+        token.secondary.set(secondary);
+        token.sends(|token| self.send(token, space, range));
         token.wait_in_place();
-        Flushed::new(space.id, range.tables())
+        token.proof()
     }
 
     /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, the choice of targets and the send; the
@@ -219,7 +178,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.tables = range.tables();
-        self.dispatch_any(&mut token, space, range, false, false);
+        token.sends(|token| self.dispatch_any(token, space, range));
         token
     }
 
@@ -233,7 +192,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.at_once = true;
         token.tables = range.tables();
-        self.dispatch_any(&mut token, space, range, true, false);
+        token.with_walkers = true;
+        token.sends(|token| self.dispatch_any(token, space, range));
         token
     }
 
@@ -257,9 +217,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let mut token = self.token(space.id, 0);
         token.at_once = true;
-        let issued = self.dispatch_any(&mut token, space, range, false, true);
+        token.leaves_broadcast = true;
+        token.sends(|token| self.dispatch_any(token, space, range));
+        let issued = token.left_broadcast().map(|instructions| (instructions, self.still_pinned()));
         let result = meanwhile();
-        if let Some(Issued { instructions, _pin }) = issued {
+        if let Some((instructions, _pin)) = issued {
             self.synchronise(instructions);
             self.broadcast_over(instructions);
         }
@@ -304,65 +266,48 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             generation,
             mode,
             secondary: self.notify_secondary(space, &range),
-            walkers: false,
-            hold: false,
         }
     }
 
-    /// [`dispatch`](Self::dispatch), into a new token that is not moved, because it is large. See [`Flush`] for
-    /// `walkers` and `hold`.
-    fn dispatch_any<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        space: &Space<K::Facade, W>,
-        range: Range,
-        walkers: bool,
-        hold: bool,
-    ) -> Option<Issued<'e, K, W>> {
+    /// [`dispatch`](Self::dispatch), into a new token that is not moved, because it is large.
+    fn dispatch_any(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, range: Range) {
         if self.policy().reach.is_control() {
-            self.flush_as_control(space, &range);
-            return None;
+            return self.flush_as_control(space, &range);
         }
-        let pin = self.pinned();
-        let flush = self.publish_request(space, range);
-        let flush = Flush { walkers, hold, ..flush };
-        self.dispatch_into(token, &flush, pin)
+        self.pinned().hand_over();
+        self.send(token, space, range);
     }
 
-    /// The next step: reads the mode of the space's tag, and sends the request as that says.
-    fn dispatch_into<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        flush: &Flush<'_, K::Facade, W>,
-        pin: Pinned<'e, K, W>,
-    ) -> Option<Issued<'e, K, W>> {
-        token.generation = flush.generation;
-        token.secondary = flush.secondary;
-        self.sampled(token, flush, pin, |token, sample, pin| {
-            let word = flush.mode;
-            match self.unpack_mode(word) {
-                Mode::PerCpu => self.flush_on_slots(token, flush, sample, pin),
-                Mode::System(tag) => self.flush_under_tag(token, flush, word, tag, sample, pin),
-                Mode::Transition(tag) => self.flush_in_transition(token, flush, word, tag, pin),
-                Mode::Demoting(tag) => self.flush_in_demotion(token, flush, word, tag, pin),
-                Mode::Rolled { tag, .. } => {
-                    self.flush_rolled(token, flush, tag, pin);
-                    Sent::Unsampled
-                }
+    /// The next step: publishes the request, unless the token has its generation already, and sends it as the mode of
+    /// the space's tag says. Takes over the caller's pin.
+    // Not inlined: the wait needs no room for this. Each branch is a tail call (`cargo xtask stack`).
+    #[inline(never)]
+    fn send(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, range: Range) {
+        let word = match token.generation.get() {
+            0 => {
+                let flush = self.publish_request(space, range);
+                token.generation.set(flush.generation);
+                token.secondary.set(flush.secondary);
+                flush.mode
             }
-        })
+            _ => self.mode_word(space, Ordering::Relaxed),
+        };
+        match self.unpack_mode(word) {
+            Mode::PerCpu => self.send_on_slots(token, space, range),
+            Mode::System(_) => self.send_under_tag(token, space, range, word),
+            Mode::Transition(_) => self.send_in_transition(token, space, range, word),
+            Mode::Demoting(_) => self.send_in_demotion(token, space, range, word),
+            Mode::Rolled { .. } => self.send_rolled(token, space, range, word),
+        }
     }
 
     /// Flushes a space on per-CPU tags: by interrupts to the CPUs that have it loaded, or by a broadcast under every
-    /// tag where that is expected to cost less.
-    fn flush_on_slots<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        flush: &Flush<'_, K::Facade, W>,
-        sample: Option<u64>,
-        pin: Pinned<'e, K, W>,
-    ) -> Sent<'e, K, W> {
-        let (me, space, generation, range) = (pin.cpu, flush.space, flush.generation, flush.range);
+    /// tag where that is expected to cost less. Takes over the caller's pin.
+    #[inline(never)]
+    fn send_on_slots(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, range: Range) {
+        let pin = self.still_pinned();
+        let (me, generation) = (pin.cpu, token.generation.get());
+        let sample = self.begin_sample(token, me);
         // With no other CPU in the set, no CPU needs a log entry, and there are no targets. A slot that is behind
         // across this generation, or across a broadcast, which leaves no entry either, flushes everything (C6).
         let alone = self.runs_alone(space, me);
@@ -378,58 +323,56 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         // The descriptor may also tell a target to leave: it may have left the space before it answers.
         if departing || self.departs_on_request() && self.policy().requests == Requests::PerRequest {
-            token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
+            token.depart_from(space);
         }
         // A broadcast removes no CPU from a set and proves nothing about walks; an early synchronisation proves nothing
         // at all.
-        let by_interrupts = flush.walkers || departing || self.machine().errata.interrupt_too;
-        if !by_interrupts && self.prefer_broadcast(space, &targets, &range, sample) {
+        let by_interrupts = token.with_walkers || departing || self.machine().errata.interrupt_too;
+        if !by_interrupts && self.prefer_broadcast(space, &targets, &range, sample.map(|sample| sample.number)) {
+            let targets = targets.len();
             self.kernel.event(Event::Chose {
                 way: Way::Broadcast,
-                targets: targets.len() as u32,
+                targets: targets as u32,
             });
             self.broadcast_any_tag(&range);
-            return Sent::AnyTag { targets: targets.len() };
+            drop(pin);
+            return self.sampled_any_tag(space, me, sample, targets);
         }
-        if flush.walkers {
+        if token.with_walkers {
             let walking = self.walkers_of(space, me);
             token.add_walkers(space, &walking, &mut targets);
         }
-        let encoded = EncodedRequest::space(space.id, generation, &range);
-        self.interrupt(token, &targets, &encoded, pin, &move |engine| {
-            engine.flush_here(me, space, generation, range)
-        });
-        Sent::Interrupts { targets: targets.len() }
+        let encoded = &EncodedRequest::space(space.id, generation, &range);
+        // What it needs is in the request: less lies in this frame while others are interrupted.
+        let local = |engine: &Self| engine.flush_here(engine.kernel.cpu(), space, encoded.generation(), encoded.range());
+        self.interrupt(token, &targets, encoded, pin, &local);
+        self.sampled_interrupts(token, space, me, sample, targets.len());
     }
 
-    /// Flushes a space on a system-wide tag: by one broadcast.
-    // Not inlined: it would add to the frame of every other kind of flush (`cargo xtask stack`).
+    /// Flushes a space on a system-wide tag: by one broadcast. Takes over the caller's pin.
     #[inline(never)]
-    fn flush_under_tag<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        flush: &Flush<'_, K::Facade, W>,
-        word: u64,
-        tag: Tag,
-        sample: Option<u64>,
-        pin: Pinned<'e, K, W>,
-    ) -> Sent<'e, K, W> {
-        let (me, space, range) = (pin.cpu, flush.space, &flush.range);
-        let looks = sample.is_some_and(|sample| self.looks(space, sample));
+    fn send_under_tag(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, range: Range, word: u64) {
+        let (pin, tag) = (self.still_pinned(), Mode::tag_in(word));
+        let me = pin.cpu;
+        let sample = self.begin_sample(token, me);
+        let looks = sample.is_some_and(|sample| self.looks(space, sample.number));
         // A request that may end in demotion has more to do while pinned than to wait for its broadcast.
-        if flush.hold && !looks && self.machine().errata == Errata::NONE {
-            return Sent::Issued(Issued {
-                instructions: self.issue_for(space, me, tag, range),
-                _pin: pin,
-            });
+        if token.leaves_broadcast && !looks && self.machine().errata == Errata::NONE {
+            token.leave_broadcast(self.issue_for(space, me, tag, &range));
+            return pin.hand_over();
         }
-        let any = self.broadcast_and_sync(space, me, tag, range);
+        let any = self.broadcast_and_sync(space, me, tag, &range);
         if self.machine().errata.interrupt_too {
             self.ipi_after_broadcast(token, space, pin);
-        } else if looks {
-            return Sent::Tag { tag, word, any, pin };
+        } else if let Some(sample) = sample
+            && looks
+        {
+            if any {
+                self.learn(Way::Broadcast, 0, self.since(sample.begun));
+            }
+            pin.hand_over();
+            self.consider_demotion(token, space, word);
         }
-        Sent::Unsampled
     }
 
     /// The local part of a flush of a space on per-CPU tags. Nothing if the space is not loaded here: its slot is

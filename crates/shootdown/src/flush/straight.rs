@@ -10,7 +10,7 @@
 //! generation. Secondary TLBs were notified when the generation was taken, once for both paths.
 
 use crate::cpu::state::{PerCpu, State};
-use crate::cpuset::{CpuMask, Others};
+use crate::cpuset::Others;
 use crate::design::{Order, Requests};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Facade;
@@ -21,9 +21,9 @@ use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::{Range, Stride};
 use crate::space::{Mode, Space};
 use crate::transport::handler::Next;
-use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
-use crate::transport::room::Room;
-use crate::transport::send::Sending;
+use crate::transport::request::{DecodedRequest, EncodedRequest, Request, WaitOnDrop, send_or_wait};
+use crate::transport::room::{Placed, Room};
+use core::cell::Cell;
 
 /// The CPUs of a common flush, and how they are reached.
 pub(super) enum Common {
@@ -218,8 +218,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let pin = (!self.policy().wait.is_preemptible()).then_some(pin);
         // A waiter that migrates is reported where it began.
-        let names = || (me, cpu, (space.id, generation));
-        self.wait_reporting(names, || self.has_answered(target, ticket));
+        let report = || self.report_stuck(me, cpu, (space.id, generation));
+        self.wait_reporting(report, || self.has_answered(target, ticket));
         drop(pin);
         self.await_secondary(secondary);
         // Not `false`, although it is: then the caller could not end in a tail call.
@@ -237,7 +237,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         secondary: u64,
     ) -> Flushed {
         let pin = self.still_pinned();
-        let (me, own, target) = (pin.cpu, &self.cpus[pin.cpu], &self.cpus[cpu]);
+        let (me, own) = (pin.cpu, &self.cpus[pin.cpu]);
         let local = || self.flush_locally(own, space, generation, &range);
         let serial = self.policy().order == Order::Serial;
         if serial {
@@ -245,59 +245,71 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         self.refuse_in_handler();
         let mut room = Room::new();
-        let mut placed = room.put(Request::to_one());
-        placed.fill(&EncodedRequest::space(space.id, generation, &range), 0, 0);
-        let request = &*placed;
-        let sending = own.own.sending.set();
-        let about = (space.id, generation);
-        let place = self.put(target, me, request);
-        let mut fresh = place.is_some_and(|(_, first)| first || sending.is_nested());
-        // From here on this frame is not left before the target is done with it, not even if a hook panics (C5).
-        let complete = WaitOnDrop(|| self.wait_reporting(|| (me, cpu, about), || request.is_complete()));
-        match place {
-            Some((slot, _)) => self.take_back_if_off(target, slot, request),
-            None => fresh = self.request_when_free(cpu, request, me, sending.is_nested(), about),
-        }
-        if place.is_some() && fresh {
-            self.interrupt_one(cpu);
-        }
-        drop(sending);
-        self.report_one(fresh);
+        let placed = Placed::new(&mut room, Request::to_one(), |request| {
+            request.fill(&EncodedRequest::space(space.id, generation, &range), 0, 0);
+        });
+        let (request, queued) = (&*placed, Cell::new(false));
+        // This frame is not left before the target is done with it, not even if a hook panics (C5).
+        let complete = WaitOnDrop(|| {
+            let answered = || request.is_complete() || !queued.get() && self.queue_again(&queued, cpu, request);
+            self.wait_reporting(|| self.report_unanswered_one(cpu, request), answered);
+        });
+        self.queue_one(&queued, cpu, request, me);
         if !serial {
             local();
         }
-        if self.policy().wait.is_preemptible() {
-            drop((pin, complete));
-        } else {
-            drop((complete, pin));
-        }
+        let pin = (!self.policy().wait.is_preemptible()).then_some(pin);
+        drop(complete);
+        drop(pin);
         self.await_secondary(secondary);
         // Not `false`, although it is: then the caller could not end in a tail call.
         Flushed::new(space.id, range.tables())
     }
 
-    /// Queues `request` at `cpu`, whose queue is full, when it has a slot. Returns whether that took an interrupt. If
-    /// the CPU goes offline, the request is complete.
+    /// Queues `request` at `cpu` if that has a slot, says so in `queued`, and interrupts it if need be. Pinned on `me`.
+    #[inline]
+    fn queue_one(&self, queued: &Cell<bool>, cpu: CpuId, request: &Request<K::Facade>, me: CpuId) {
+        let target = &self.cpus[cpu];
+        let sending = self.cpus[me].own.sending.set();
+        let Some((slot, first)) = self.put(target, me, request) else {
+            return;
+        };
+        queued.set(true);
+        self.take_back_if_off(target, slot, request);
+        let fresh = first || sending.is_nested();
+        if fresh {
+            self.interrupt_one(cpu);
+        }
+        drop(sending);
+        self.report_one(fresh);
+    }
+
+    /// Reports `cpu`, the only target of `request`.
     #[cold]
     #[inline(never)]
-    fn request_when_free(
-        &self,
-        cpu: CpuId,
-        request: &Request<K::Facade>,
-        me: CpuId,
-        nested: bool,
-        about: (u64, u64),
-    ) -> bool {
-        let (mut full, sending) = (CpuMask::EMPTY, Sending::new(request, me, about, nested));
-        full.insert(cpu);
-        // Also if a hook panics: nobody else will acknowledge it then.
-        let _unqueued = WaitOnDrop(|| {
-            if sending.queued.get() == 0 {
-                request.acknowledge();
-            }
-        });
-        self.queue_at_full(full, &sending);
-        sending.interrupts.get() > 0
+    fn report_unanswered_one(&self, cpu: CpuId, request: &Request<K::Facade>) {
+        let about = match request.decode().0 {
+            DecodedRequest::Space { id, generation, .. } => (id, generation),
+            _ => (0, 0),
+        };
+        self.report_stuck(self.kernel.cpu(), cpu, about);
+    }
+
+    /// The same from within the wait, where the queue was full before. Returns whether the request is complete, because
+    /// the CPU is offline by now.
+    #[cold]
+    #[inline(never)]
+    fn queue_again(&self, queued: &Cell<bool>, cpu: CpuId, request: &Request<K::Facade>) -> bool {
+        let pin = self.pinned();
+        let wait = || self.wait_reporting(|| {}, || request.is_complete() || !queued.get());
+        send_or_wait(wait, || self.queue_one(queued, cpu, request, pin.cpu));
+        let off = !queued.get() && self.cpus[cpu].state().is_off();
+        if off {
+            queued.set(true);
+            request.acknowledge();
+            self.report_one(false);
+        }
+        off
     }
 
     #[inline]

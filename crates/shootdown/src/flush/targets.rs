@@ -236,7 +236,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Waits until `cpu` is not in the middle of a switch. Returns its state after it.
-    // Not inlined: for the same reason as `Token::wait_for`.
     #[cold]
     #[inline(never)]
     fn wait_until_switched(&self, cpu: CpuId, me: CpuId, space: u64) -> State {
@@ -245,7 +244,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             state = self.cpus[cpu].state();
             !state.is_switching()
         };
-        self.wait_reporting(|| (me, cpu, (space, 0)), over);
+        self.wait_without_serving(|| self.report_stuck(me, cpu, (space, 0)), over);
         state
     }
 }

@@ -6,7 +6,10 @@ use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{AHEAD, Facade, Word};
 use crate::hooks::{CpuId, Kernel, Way};
+use crate::transport::request::WaitOnDrop;
 use crate::transport::room::{Room, TICKETS};
+use crate::transport::send::Place;
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 /// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames may be returned to
@@ -76,31 +79,65 @@ impl Flushed {
 #[must_use = "the flush is not complete until it is waited for"]
 #[repr(C)]
 pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
-    engine: &'e Engine<'k, K, W>,
-    pub(crate) targets: CpuMask<W>,
-    /// Targets that were given a ticket, stored or not.
-    expected: usize,
+    pub(crate) engine: &'e Engine<'k, K, W>,
+    pub(crate) targets: Cell<CpuMask<W>>,
+    /// Targets whose queue was full when the request was sent.
+    pub(crate) full: Cell<CpuMask<W>>,
     space: u64,
-    pub(crate) generation: u64,
-    /// Address of the space from whose walker set targets are removed; 0 for none. The requester borrows that space
-    /// until it has waited, inside `request`.
-    pub(crate) walked: u64,
-    /// Address of the space whose set a target leaves if it has left the space; 0 for none. Borrowed like `walked`.
-    pub(crate) departed: u64,
+    pub(crate) generation: Cell<u64>,
+    /// Ticket of the secondary TLBs' notifications that must be carried out; 0 for none.
+    pub(crate) secondary: Cell<u64>,
+    /// Address of the space that the request names, because targets are removed from its sets; 0 for none. The
+    /// requester borrows that space until it has waited, inside [`sends`](Self::sends).
+    pub(crate) named: Cell<u64>,
+    /// Where the request is. Tokens that callers have hold none.
+    pub(crate) place: Cell<Place>,
+    /// Targets that will answer: that were given a ticket, stored or not, or have the request in their queue.
+    pub(crate) expected: Cell<u32>,
+    /// Interrupts sent for the request.
+    pub(crate) interrupts: Cell<u32>,
+    /// For a timed request: the nanoseconds that it took until it was sent, and from the begin of the wait on the time
+    /// from which on its cost is measured, modulo 2^32; 0 for another.
+    timed: Cell<u32>,
+    /// Number of walkers among the targets, if every walk that could hold a link is included.
+    interrupted_walkers: Cell<Maybe>,
+    /// Instructions of a broadcast that the caller synchronises, pinned.
+    issued: Cell<Maybe>,
+    /// Whether the request knows the number of its targets.
+    pub(crate) counted: Cell<bool>,
+    /// Whether targets are removed from the walker set of the space that it names.
+    pub(crate) forgets_walks: Cell<bool>,
+    /// Whether a target that has left the space that it names leaves its set.
+    pub(crate) departs: Cell<bool>,
+    /// Whether the same request interrupts lockless walkers, if it uses interrupts.
+    pub(crate) with_walkers: bool,
+    /// Whether the caller synchronises the broadcast, if one broadcast is all that is needed.
+    pub(crate) leaves_broadcast: bool,
     /// Whether its creator waits for it at once, so that a request may wait in the same call.
     pub(crate) at_once: bool,
     /// Whether the flushed range is with tables: for the proof.
     pub(crate) tables: bool,
-    /// Number of walkers among the targets, if every walk that could hold a link is included.
-    pub(crate) interrupted_walkers: Option<usize>,
-    /// Ticket of the secondary TLBs' notifications that must be carried out; 0 for none.
-    pub(crate) secondary: u64,
-    /// For a timed request: how many CPUs it interrupted, and the nanoseconds spent until then.
-    pub(crate) timed: Option<(u64, u64)>,
     /// Tickets of the first targets, in the order of the set; written by [`expect`](Self::expect). For targets beyond
     /// these the waiter accepts a slightly later ticket. Or a request, if that is how the flush is sent. Last, so that
     /// the creation of a token does not write it.
     pub(crate) room: Room<K::Facade>,
+}
+
+/// A number, or none, in the space of a number: one more than it, or 0. A token is deep in the stack.
+#[derive(Clone, Copy)]
+struct Maybe(u32);
+
+impl Maybe {
+    const NONE: Maybe = Maybe(0);
+
+    /// That number, or the largest that there is room for.
+    fn some(number: u64) -> Maybe {
+        Maybe(number.min(u64::from(u32::MAX - 1)) as u32 + 1)
+    }
+
+    fn get(self) -> Option<u32> {
+        self.0.checked_sub(1)
+    }
 }
 
 /// Deadline of a wait.
@@ -121,45 +158,62 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn token<'e>(&'e self, space: u64, generation: u64) -> Token<'e, 'k, K, W> {
         Token {
             engine: self,
-            targets: CpuMask::EMPTY,
-            room: Room::new(),
-            expected: 0,
+            targets: Cell::new(CpuMask::EMPTY),
+            full: Cell::new(CpuMask::EMPTY),
             space,
-            generation,
-            walked: 0,
-            departed: 0,
+            generation: Cell::new(generation),
+            secondary: Cell::new(0),
+            named: Cell::new(0),
+            place: Cell::new(Place::NOWHERE),
+            expected: Cell::new(0),
+            interrupts: Cell::new(0),
+            timed: Cell::new(0),
+            interrupted_walkers: Cell::new(Maybe::NONE),
+            issued: Cell::new(Maybe::NONE),
+            counted: Cell::new(false),
+            forgets_walks: Cell::new(false),
+            departs: Cell::new(false),
+            with_walkers: false,
+            leaves_broadcast: false,
             at_once: false,
             tables: false,
-            interrupted_walkers: None,
-            secondary: 0,
-            timed: None,
+            room: Room::new(),
         }
     }
 
-    /// Waits for `done`, serves requests to this CPU, and reports if that takes too long (C7). `names` returns what the
-    /// report names: the waiter, a CPU that it waits for, and the space and the generation, 0 for none. It is called
-    /// for a report only, so a waiter keeps nothing at hand for it.
+    /// Waits for `done`, serves requests to this CPU, and calls `report` if that takes too long (C7).
     // Inlined: a call would take the common flush 40 instructions (`linux-baseline --only counts`). A copy takes about
     // 300 bytes (`cargo xtask size`), so waits off that path are in functions of their own.
-    #[inline]
-    pub(crate) fn wait_reporting(
-        &self,
-        names: impl Fn() -> (CpuId, CpuId, (u64, u64)),
-        mut done: impl FnMut() -> bool,
-    ) {
+    #[inline(always)]
+    pub(crate) fn wait_reporting(&self, report: impl Fn(), done: impl FnMut() -> bool) {
         // A waiter has interrupts either on or off during the whole wait.
         let serves = self.serves_while_waiting();
+        self.wait_and(|| serves && self.serve_own(), report, done);
+    }
+
+    /// The same deep in a stack: serving takes no frame of its own here (`cargo xtask stack`).
+    #[inline(always)]
+    pub(crate) fn wait_deep(&self, report: impl Fn(), done: impl FnMut() -> bool) {
+        let serves = self.serves_while_waiting();
+        self.wait_and(|| serves && self.serve_own_inlined(), report, done);
+    }
+
+    /// The same for what other CPUs do with interrupts off and without waiting for a CPU. So the requests to this CPU
+    /// can wait too.
+    #[inline(always)]
+    pub(crate) fn wait_without_serving(&self, report: impl Fn(), done: impl FnMut() -> bool) {
+        self.wait_and(|| false, report, done);
+    }
+
+    #[inline(always)]
+    fn wait_and(&self, serve: impl Fn() -> bool, report: impl Fn(), mut done: impl FnMut() -> bool) {
         let mut watchdog = Watchdog::new();
         K::Facade::wait_until(|| {
-            if done() {
-                return true;
-            }
-            if serves && self.serve_own() && done() {
+            if done() || serve() && done() {
                 return true;
             }
             if self.is_overdue(&mut watchdog) {
-                let (waiter, target, about) = names();
-                self.report_stuck(waiter, target, about);
+                report();
             }
             false
         });
@@ -183,7 +237,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Whether `deadline`, ns, has passed; true only once. The first call sets it (0 before).
+    // Not inlined: a waiter keeps less at hand.
     #[cold]
+    #[inline(never)]
     fn is_over(&self, deadline: &mut u64, bound: u64) -> bool {
         let now = self.kernel.now_ns();
         let over = *deadline != 0 && now >= *deadline;
@@ -197,17 +253,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
-    /// Whether tokens of the kernel's policy may hold tickets. Where none does, the compiler may keep a token in
-    /// registers, and a request lies in a room of its own.
-    pub(crate) const HOLDS_TICKETS: bool = match K::POLICY {
-        Some(policy) => matches!(policy.requests, Requests::Log),
-        None => true,
-    };
-
     /// Whether there is no CPU to wait for, nor a secondary TLB: then [`wait`](Self::wait) returns at once. Known at
     /// dispatch and not updated: only the wait finds out whether targets have answered since.
     pub fn needs_no_wait(&self) -> bool {
-        self.targets.is_empty() && self.secondary == 0
+        self.targets().is_empty() && self.secondary.get() == 0
     }
 
     /// Waits until every target has answered or is offline. With preemptible waits the caller's preemption state stays,
@@ -219,6 +268,12 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// In debug builds, if it must wait for a CPU and is called from the shootdown handler.
     pub fn wait(self) -> Flushed {
         self.wait_in_place();
+        self.proof()
+    }
+
+    /// The proof; after the wait.
+    #[inline]
+    pub(crate) fn proof(&self) -> Flushed {
         Flushed::new(self.space, self.tables)
     }
 
@@ -232,7 +287,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             self.engine
                 .has_answered(&self.engine.cpus[cpu], self.needed(index, cpu))
         };
-        if self.targets.iter().enumerate().all(answered) {
+        if self.targets().iter().enumerate().all(answered) {
             return true;
         }
         if self.engine.serves_while_waiting() {
@@ -245,29 +300,47 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     #[inline]
     pub(crate) fn wait_in_place(&self) {
         // Only posts are left to be waited for here.
-        if self.engine.policy().requests == Requests::Log && !self.targets.is_empty() {
+        if self.engine.policy().requests == Requests::Log && !self.targets().is_empty() {
             self.wait_for_targets();
         }
-        self.engine.await_secondary(self.secondary);
+        self.engine.await_secondary(self.secondary.get());
+    }
+
+    /// Sends by `send`. If that leaves a request in this token, waits for it: the token is not moved, and its frame is
+    /// not left, not even by a panic, before every target is done with the request (C5).
+    #[inline]
+    pub(crate) fn sends<R>(&self, send: impl FnOnce(&Self) -> R) -> R {
+        let answered = WaitOnDrop(|| self.await_request());
+        let sent = send(self);
+        drop(answered);
+        sent
+    }
+
+    /// The CPUs that were posted to, or sent a request.
+    #[inline]
+    pub(crate) fn targets(&self) -> &CpuMask<W> {
+        // SAFETY: written once, by the thread that sends, and cleared by the same thread once all have answered; no
+        // reference is held across either.
+        unsafe { &*self.targets.as_ptr() }
     }
 
     /// The space and the generation for a report, 0 for none.
     pub(crate) fn about(&self) -> (u64, u64) {
-        (self.space, self.generation)
+        (self.space, self.generation.get())
     }
 
     /// Adds the ticket of the next target of the set, in ascending order of the CPUs.
     #[inline]
-    pub(crate) fn expect(&mut self, ticket: u64) {
-        if let Some(kept) = self.room.tickets_mut().get_mut(self.expected) {
-            kept.write(ticket);
-        }
-        self.expected += 1;
+    pub(crate) fn expect(&self, ticket: u64) {
+        let expected = self.expected.get();
+        // SAFETY: a token that has tickets sends no request.
+        unsafe { self.room.keep(expected as usize, ticket) };
+        self.expected.set(expected + 1);
     }
 
     fn ticket(&self, index: usize) -> Option<u64> {
         // SAFETY: `expect` has written one for each call, while there was room.
-        (index < self.expected.min(TICKETS)).then(|| unsafe { self.room.tickets()[index].assume_init() })
+        (index < TICKETS.min(self.expected.get() as usize)).then(|| unsafe { self.room.ticket(index) })
     }
 
     /// The take of posts on `cpu`, the target with that index, that included our post.
@@ -294,44 +367,114 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         }
     }
 
+    /// Waits until every target has served its post.
+    // Not inlined: a waiter serves requests deep in its stack, so little lies in its frame (`cargo xtask stack`).
     #[inline(never)]
     fn wait_for_targets(&self) {
-        let begun = self.timed.map(|_| self.engine.kernel.now_ns());
-        let _pin = (!self.engine.policy().wait.is_preemptible()).then(|| self.engine.pinned());
-        let (mut ahead, mut looked_ahead) = (self.targets.iter(), 0);
-        for (index, cpu) in self.targets.iter().enumerate() {
-            let needed = self.needed(index, cpu);
-            if self.engine.has_answered(&self.engine.cpus[cpu], needed) {
-                // The next targets were interrupted little later, so they have likely answered too: prefetch their
-                // lines together. Lines of CPUs that have not answered should stay with them.
-                while looked_ahead <= index + AHEAD
-                    && let Some(next) = ahead.next()
-                {
-                    if looked_ahead > index {
-                        self.prefetch_answer(looked_ahead, next);
-                    }
-                    looked_ahead += 1;
-                }
-                continue;
-            }
-            // Only for the report: a waiter that migrates is reported where it began.
-            let waiter = self.engine.kernel.cpu();
-            self.wait_for(cpu, needed, waiter);
+        let engine = self.engine;
+        self.begin_timed_wait();
+        let _pin = (!engine.policy().wait.is_preemptible()).then(|| engine.pinned());
+        let mut place = TargetPlace::default();
+        while let Some(cpu) = self.next_unanswered(&mut place) {
+            let answered = || engine.has_answered(&engine.cpus[cpu], place.ticket);
+            engine.wait_deep(|| self.report_late(cpu), answered);
         }
-        if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
-            let took = sending + self.engine.since(begun);
-            self.engine.learn(Way::Interrupts, targets, took);
+        self.learn_from_answers();
+    }
+
+    /// Number of walkers among the targets, if every walk that could hold a link is included.
+    pub(crate) fn interrupted_walkers(&self) -> Option<u32> {
+        self.interrupted_walkers.get().get()
+    }
+
+    /// There are so many walkers among the targets, and every walk that could hold a link is included.
+    pub(crate) fn includes_walkers(&self, walkers: usize) {
+        self.interrupted_walkers.set(Maybe::some(walkers as u64));
+    }
+
+    /// The caller synchronises a broadcast of so many instructions, pinned.
+    pub(crate) fn leave_broadcast(&self, instructions: u32) {
+        self.issued.set(Maybe::some(u64::from(instructions)));
+    }
+
+    /// Instructions of a broadcast that the caller must synchronise, pinned, if there is one.
+    pub(crate) fn left_broadcast(&self) -> Option<u32> {
+        self.issued.get().get()
+    }
+
+    /// This request is timed, and took so many nanoseconds until it was sent. The cost is learned from all answers.
+    pub(crate) fn was_sent_in(&self, took: u64) {
+        self.timed.set(took.clamp(1, u64::from(u32::MAX)) as u32);
+    }
+
+    /// The wait for this request begins, perhaps long after it was sent: what lies between is not its cost.
+    #[inline]
+    pub(crate) fn begin_timed_wait(&self) {
+        if self.is_timed() {
+            let now = self.engine.kernel.now_ns() as u32;
+            self.timed.set(now.wrapping_sub(self.timed.get()) | 1);
         }
     }
 
-    /// Waits until `cpu` has served the post with this ticket.
-    // Not inlined: a waiter serves requests deep in its stack, so little lies in its frame (`cargo xtask stack`).
-    #[inline(never)]
-    fn wait_for(&self, cpu: CpuId, ticket: u64, waiter: CpuId) {
-        let engine = self.engine;
-        let answered = || engine.has_answered(&engine.cpus[cpu], ticket);
-        engine.wait_reporting(|| (waiter, cpu, self.about()), answered);
+    /// All targets have answered: learns the cost of a timed request.
+    #[inline]
+    pub(crate) fn learn_from_answers(&self) {
+        if self.is_timed() {
+            let took = (self.engine.kernel.now_ns() as u32).wrapping_sub(self.timed.get());
+            let targets = self.targets().len() as u64;
+            self.engine.learn(Way::Interrupts, targets, u64::from(took));
+        }
     }
+
+    #[inline]
+    fn is_timed(&self) -> bool {
+        self.engine.policy().reach.is_adaptive() && self.timed.get() != 0
+    }
+
+    /// The next target that has not answered; the ticket that it has to answer is noted in `place`.
+    // Not inlined: the wait needs no room for this.
+    #[inline(never)]
+    fn next_unanswered(&self, place: &mut TargetPlace) -> Option<CpuId> {
+        while let Some(cpu) = self.targets().next_from(place.from as usize) {
+            let index = place.index;
+            (place.index, place.from) = (index + 1, cpu as u32 + 1);
+            place.ticket = self.needed(index as usize, cpu);
+            if !self.engine.has_answered(&self.engine.cpus[cpu], place.ticket) {
+                return Some(cpu);
+            }
+            // The next targets were interrupted little later, so they have likely answered too: prefetch their lines
+            // together. Lines of CPUs that have not answered should stay with them.
+            while place.looked_ahead <= index + AHEAD as u32
+                && let Some(next) = self.targets().next_from(place.ahead_from as usize)
+            {
+                if place.looked_ahead > index {
+                    self.prefetch_answer(place.looked_ahead as usize, next);
+                }
+                (place.looked_ahead, place.ahead_from) = (place.looked_ahead + 1, next as u32 + 1);
+            }
+        }
+        None
+    }
+
+    /// Reports that `cpu` has not answered.
+    #[cold]
+    #[inline(never)]
+    fn report_late(&self, cpu: CpuId) {
+        self.engine.report_stuck(self.engine.kernel.cpu(), cpu, self.about());
+    }
+}
+
+/// Where a waiter is in the set of targets. Small: it lies deep in the stack.
+#[derive(Default)]
+struct TargetPlace {
+    /// The ticket of the last target that was found.
+    ticket: u64,
+    /// The next target: its index in the set, and where its number is looked for.
+    index: u32,
+    from: u32,
+    /// The same for the next target whose answer is prefetched.
+    looked_ahead: u32,
+    ahead_from: u32,
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@
 use crate::design::Reach;
 use crate::engine::{Engine, Pinned};
 use crate::facade::Facade;
-use crate::flush::Flush;
 use crate::flush::state::Straight;
 use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Tag};
@@ -103,18 +102,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.policy().reach.is_adaptive() && Mode::is_kept_fresh(self.mode_word(space, Ordering::Relaxed))
     }
 
-    /// Flushes a space that has the roll-over tag `tag`. After [`publish_under_tag`](Self::publish_under_tag), or the
-    /// increment of the generation. Pinned until everything is issued and complete. If it uses interrupts, and the
-    /// flush is for lockless walkers too, the same request interrupts them.
-    #[inline]
-    pub(crate) fn flush_rolled(
+    /// Flushes a space that has a roll-over tag. After [`publish_under_tag`](Self::publish_under_tag), or the increment
+    /// of the generation. Takes over the caller's pin, until everything is issued and complete. If it uses interrupts,
+    /// and the flush is for lockless walkers too, the same request interrupts them.
+    #[inline(never)]
+    pub(crate) fn send_rolled(
         &self,
-        token: &mut Token<'_, 'k, K, W>,
-        flush: &Flush<'_, K::Facade, W>,
-        tag: Tag,
-        pin: Pinned<'_, K, W>,
+        token: &Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        range: Range,
+        word: u64,
     ) {
-        let (me, space, range) = (pin.cpu, flush.space, flush.range);
+        let (pin, tag) = (self.still_pinned(), Mode::tag_in(word));
+        let me = pin.cpu;
         if self.policy().reach == Reach::LocalFirst && self.flush_alone(space, tag, &range, me) {
             self.kernel.event(Event::LocalOnly);
         } else if self.broadcasts() {
@@ -122,12 +122,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.ipi_after_broadcast(token, space, pin);
         } else {
             let mut targets = self.targets(space, range.tables(), me);
-            if flush.walkers {
+            if token.with_walkers {
                 token.add_walkers(space, &self.walkers_of(space, me), &mut targets);
             }
-            self.interrupt(token, &targets, &EncodedRequest::tag(tag, &range), pin, &|engine| {
-                engine.flush_tag_here(tag, &range)
-            });
+            let encoded = &EncodedRequest::tag(tag, &range);
+            let local = |engine: &Self| engine.flush_tag_here(tag, &encoded.range());
+            self.interrupt(token, &targets, encoded, pin, &local);
         }
     }
 
@@ -148,7 +148,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn flush_tag_here(&self, tag: Tag, range: &Range) {
         self.masked(|| {
             if range.is_walkable(self.policy().ceiling) {
-                self.flush_pages(tag, range);
+                self.flush_pages(tag, *range);
             } else {
                 self.flush_tag(tag);
             }
@@ -159,7 +159,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// be using translations of `space`. A CPU that loads it later does so after the broadcast took effect there.
     pub(crate) fn ipi_after_broadcast(
         &self,
-        token: &mut Token<'_, 'k, K, W>,
+        token: &Token<'_, 'k, K, W>,
         space: &Space<K::Facade, W>,
         pin: Pinned<'_, K, W>,
     ) {

@@ -39,10 +39,9 @@
 use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::CpuMask;
 use crate::design::Requests;
-use crate::engine::{Engine, Pinned};
+use crate::engine::Engine;
 use crate::facade::Word;
 use crate::flush::token::Token;
-use crate::flush::{Flush, Sent};
 use crate::hooks::{Answer, Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -50,17 +49,11 @@ use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Called after a sampled flush under `tag`. Demotes `space` if it has shrunk, or if tags are short and it is
-    /// active on few CPUs.
+    /// Called after a sampled flush under the tag in `word`. Demotes `space` if it has shrunk, or if tags are short and
+    /// it is active on few CPUs. Takes over the caller's pin.
     #[inline(never)]
-    pub(crate) fn consider_demotion(
-        &self,
-        token: &mut Token<'_, 'k, K, W>,
-        space: &Space<K::Facade, W>,
-        word: u64,
-        tag: Tag,
-        pin: Pinned<'_, K, W>,
-    ) {
+    pub(crate) fn consider_demotion(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, word: u64) {
+        let (pin, tag) = (self.still_pinned(), Mode::tag_in(word));
         let promoted_from = self.promotes_at().unwrap_or(u32::MAX);
         let short = self.tag_shortage.0.load(Ordering::Relaxed) != 0;
         // Half of the promotion threshold, so that a space near it does not oscillate.
@@ -106,26 +99,25 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// A flush while the space is being demoted, after the increment of its generation.
+    /// A flush while the space is being demoted, after the increment of its generation. Takes over the caller's pin.
     #[inline(never)]
-    pub(crate) fn flush_in_demotion<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        flush: &Flush<'_, K::Facade, W>,
+    pub(crate) fn send_in_demotion(
+        &self,
+        token: &Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        range: Range,
         word: u64,
-        tag: Tag,
-        pin: Pinned<'e, K, W>,
-    ) -> Sent<'e, K, W> {
-        let (me, space, range) = (pin.cpu, flush.space, &flush.range);
-        self.log_if_kept(space, flush.generation, range);
+    ) {
+        let (pin, tag) = (self.still_pinned(), Mode::tag_in(word));
+        let me = pin.cpu;
+        self.log_if_kept(space, token.generation.get(), &range);
         self.sync_local(space, me);
-        self.broadcast_and_sync(space, me, tag, range);
-        let (targets, on_tag) = self.demotion_targets(space, range, me);
+        self.broadcast_and_sync(space, me, tag, &range);
+        let (targets, on_tag) = self.demotion_targets(space, &range, me);
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         }
         self.interrupt(token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {});
-        Sent::Unsampled
     }
 
     /// The targets of a flush during demotion, and which of them are still on the tag. Where a broadcast alone is not
@@ -176,7 +168,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// read.
     #[inline(never)]
     pub(crate) fn leave_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> Answer {
-        self.load_slot(cpu, space);
+        self.load_slot_flushing(cpu, space);
         // Release: a CPU that sees this one on a slot knows that the tag is unloaded.
         cpu.publish(State::loaded(space.id, false));
         Answer::Current

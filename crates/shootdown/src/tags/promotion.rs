@@ -17,10 +17,9 @@
 
 use crate::cpuset::CpuMask;
 use crate::design::{CONSIDER_ONE_IN, Exit};
-use crate::engine::{Engine, Pinned};
+use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::token::{Flushed, Token};
-use crate::flush::{Flush, Sent};
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -102,19 +101,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// A flush while the space is being promoted.
+    /// A flush while the space is being promoted. Takes over the caller's pin.
     #[inline(never)]
-    pub(crate) fn flush_in_transition<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        flush: &Flush<'_, K::Facade, W>,
+    pub(crate) fn send_in_transition(
+        &self,
+        token: &Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        range: Range,
         word: u64,
-        tag: Tag,
-        pin: Pinned<'e, K, W>,
-    ) -> Sent<'e, K, W> {
-        let (me, space) = (pin.cpu, flush.space);
+    ) {
+        let (pin, tag) = (self.still_pinned(), Mode::tag_in(word));
+        let me = pin.cpu;
         self.sync_local(space, me);
-        self.broadcast_and_sync(space, me, tag, &flush.range);
+        self.broadcast_and_sync(space, me, tag, &range);
         let mut stragglers = self.stragglers(space, me, false);
         if self.machine().errata.interrupt_too {
             stragglers.union_with(&self.running(space, me));
@@ -123,10 +122,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             // Every CPU in the set is on the tag, and one that joins now reads a mode with the tag. If the exchange
             // fails, another flush has done the same.
             let _ = space.change_mode(word, Mode::System(tag));
-            return Sent::Unsampled;
+            return;
         }
         self.interrupt(token, &stragglers, &EncodedRequest::CATCH_UP, pin, &|_| {});
-        Sent::Unsampled
     }
 
     /// A tag for promotion. Reclaims freed tags by one broadcast over all tags when none is left. The caller's pin
@@ -180,21 +178,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.wait_until_settled(space, generation);
         if self.policy().exit == Exit::Flush
             && let word = self.mode_word(space, Ordering::Acquire)
-            && let Mode::Rolled { tag, .. } = self.unpack_mode(word)
+            && let Mode::Rolled { .. } = self.unpack_mode(word)
         {
-            let pin = self.pinned();
-            let mut token = self.token(space.id, generation);
-            let flush = Flush {
-                space,
-                range: Range::WHOLE,
-                generation,
-                mode: word,
-                secondary: 0,
-                walkers: false,
-                hold: false,
-            };
-            self.flush_rolled(&mut token, &flush, tag, pin);
-            let _flushed = token.wait();
+            self.pinned().hand_over();
+            let token = self.token(space.id, generation);
+            token.sends(|token| self.send_rolled(token, space, Range::WHOLE, word));
+            token.wait_in_place();
         }
         // One exchange gives up the tag, so that it is freed once. A space that is loaded again by mistake finds itself
         // on per-CPU slots, which catch up, not on a tag that another space has (C4). It gets no other tag either,
@@ -221,8 +210,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let switching = || (0..self.cpus.len()).find(|&cpu| self.cpus[cpu].state().is_switching());
         let settled = || space.cpus.is_settled(self.cpus.len());
         let waiter = self.kernel.cpu();
-        let names = || (waiter, switching().unwrap_or(waiter), (space.id, generation));
-        self.wait_reporting(names, settled);
+        let report = || self.report_stuck(waiter, switching().unwrap_or(waiter), (space.id, generation));
+        self.wait_reporting(report, settled);
     }
 
     /// A tag was found, or freed: the shortage is over.
@@ -266,9 +255,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             {
                 self.report_stuck(me, target, (space.id, generation));
             }
-            let mut token = self.token(space.id, generation);
-            self.interrupt(&mut token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {});
-            let _answered = token.wait();
+            let token = self.token(space.id, generation);
+            token.sends(|token| self.interrupt(token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {}));
+            token.wait_in_place();
             if keeper.is_none() {
                 return;
             }

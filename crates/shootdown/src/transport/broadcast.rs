@@ -155,12 +155,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.issue_by(tag, range, |what| self.kernel.broadcast(what))
     }
 
+    #[inline(never)]
     fn issue_by(&self, tag: Tag, range: &Range, send: impl Fn(Broadcast)) -> u32 {
-        let mut instructions = 0;
-        for tag in self.halves(tag) {
-            instructions += self.issue_half(tag, range, &send);
+        // One after the other: what is left of an iterator would be kept on the stack (`cargo xtask stack`).
+        let instructions = self.issue_half(tag, range, &send);
+        match self.user_half(tag) {
+            None => instructions,
+            Some(user_half) => instructions + self.issue_half(user_half, range, &send),
         }
-        instructions
     }
 
     fn issue_half(&self, tag: Tag, range: &Range, send: &impl Fn(Broadcast)) -> u32 {

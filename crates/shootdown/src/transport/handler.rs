@@ -3,7 +3,7 @@
 //! Handlers take no lock, allocate nothing and wait for no CPU (C5).
 
 use crate::cpu::state::{POSTED, PerCpu, Slot};
-use crate::design::Requests;
+use crate::design::{Ack, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Answer, Event, Kernel, Tag};
@@ -75,7 +75,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if cpu.queue.has_ready() {
             let ready = cpu.queue.take();
             self.flush_everything_here();
-            self.serve_queue(cpu, None, ready, false);
+            self.serve_queue(cpu, None, ready);
         }
         // The queue is not scanned again: a requester that adds to it from now on sees this CPU offline, and takes the
         // request back.
@@ -91,7 +91,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let _serving = cpu.own.serving.set();
         if cpu.queue.has_ready() {
             let ready = cpu.queue.take();
-            self.serve_queue(cpu, None, ready, false);
+            self.serve_queue(cpu, None, ready);
         }
         if let Some(take) = self.take_posts(cpu) {
             self.serve_posts(cpu, take, false);
@@ -111,7 +111,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let first = cpu.queue.next(&mut ready);
             let rest = first.filter(|&request| !self.answer_leaf(cpu, request));
             if rest.is_some() || ready != 0 {
-                self.serve_queue(cpu, rest, ready, true);
+                match self.policy().ack {
+                    Ack::Early => self.serve_queue_early(cpu, rest, ready),
+                    Ack::Late => self.serve_queue(cpu, rest, ready),
+                }
             }
         }
         let Some(take) = self.take_posts(cpu) else {
@@ -124,31 +127,53 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.served(cpu, take);
     }
 
-    /// Carries out `first`, if there is one, then those of `ready`. Acknowledges each after it, unless the handler
-    /// answers early. After that a request may be gone.
+    /// Carries out `first`, if there is one, then those of `ready`. Acknowledges each after it. After that a request may
+    /// be gone.
     #[inline(never)]
     fn serve_queue(
         &self,
         cpu: &PerCpu<K::Facade>,
         mut first: Option<*const Request<K::Facade>>,
         mut ready: u64,
-        on_entry: bool,
     ) {
         while let Some(request) = first.take().or_else(|| cpu.queue.next(&mut ready)) {
             // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged,
             // which is the last thing that is done with it.
+            self.serve_one(cpu, unsafe { &*request });
+        }
+    }
+
+    /// The same in the interrupt handler, where it may acknowledge before it carries a request out.
+    #[inline(never)]
+    fn serve_queue_early(
+        &self,
+        cpu: &PerCpu<K::Facade>,
+        mut first: Option<*const Request<K::Facade>>,
+        mut ready: u64,
+    ) {
+        while let Some(request) = first.take().or_else(|| cpu.queue.next(&mut ready)) {
+            // SAFETY: as above.
             let request = unsafe { &*request };
-            let (decoded, walked, departed) = request.decode();
-            if on_entry && self.may_answer_early(decoded, walked) {
+            let (decoded, walked, _) = request.decode();
+            if self.may_answer_early(decoded, walked) {
                 request.acknowledge();
                 // The space whose set it would leave may be gone: it stays in.
-                self.execute(cpu, decoded, 0);
+                self.execute_decoded(cpu, decoded, 0);
             } else {
-                self.execute(cpu, decoded, departed);
-                self.forget_walks(cpu, walked, decoded != DecodedRequest::EndWalks);
-                request.acknowledge();
+                self.serve_one(cpu, request);
             }
         }
+    }
+
+    #[inline(always)]
+    fn serve_one(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
+        self.execute(cpu, request);
+        if self.registers_walkers()
+            && let Some((walked, keep_loaded)) = request.walks_to_forget()
+        {
+            self.forget_walks(cpu, walked, keep_loaded);
+        }
+        request.acknowledge();
     }
 
     /// Takes the posts to this CPU. Returns the number of the take, if there were any.
@@ -220,8 +245,23 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             || self.policy().requests == Requests::Log && cpu.post.load(Ordering::Relaxed) & POSTED != 0
     }
 
+    /// The same, without a frame of its own.
+    #[inline(always)]
+    pub(crate) fn serve_own_inlined(&self) -> bool {
+        let pending = self.has_pending_requests(&self.cpus[self.kernel.cpu()]);
+        if pending {
+            self.serve_pending();
+        }
+        pending
+    }
+
     #[inline(never)]
     fn serve_pending_masked(&self) {
+        self.serve_pending();
+    }
+
+    #[inline(always)]
+    fn serve_pending(&self) {
         self.masked(|| {
             self.refuse_in_handler();
             let cpu = &self.cpus[self.kernel.cpu()];
@@ -242,9 +282,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
+    /// Carries out `request`; the caller acknowledges it.
+    // Not inlined: it ends in tail calls, so that only the small frame of `serve_queue` is below them.
+    #[inline(never)]
+    fn execute(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
+        let (decoded, _, departed) = request.decode();
+        self.execute_decoded(cpu, decoded, departed);
+    }
+
     /// `departed`: address of the space whose set this CPU leaves if it has left the space, or 0.
-    #[inline]
-    fn execute(&self, cpu: &PerCpu<K::Facade>, decoded: DecodedRequest, departed: u64) {
+    #[inline(always)]
+    fn execute_decoded(&self, cpu: &PerCpu<K::Facade>, decoded: DecodedRequest, departed: u64) {
         match decoded {
             DecodedRequest::EndWalks => {}
             DecodedRequest::CatchUp => self.catch_up_and_sync(cpu),
@@ -252,7 +300,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             DecodedRequest::Kernel { range } => self.flush_kernel_range(cpu, range),
             DecodedRequest::Tag { tag, range } => {
                 if range.is_walkable(self.policy().ceiling) {
-                    self.flush_pages(tag, &range);
+                    self.flush_pages(tag, range);
                 } else {
                     self.flush_tag(tag);
                 }
@@ -313,9 +361,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !walkable {
             return None;
         }
-        self.flush_range(tag, range);
-        // After the flush: `user_access_ok` relies on it.
-        slot.generation.store(generation, Ordering::Relaxed);
+        if self.is_one_instruction(range) {
+            self.flush_leaf_of(slot, tag, generation, range);
+        } else {
+            self.flush_pages_of(slot, tag, generation, *range);
+        }
         Some(Answer::Flushed)
     }
 

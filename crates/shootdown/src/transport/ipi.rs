@@ -9,10 +9,9 @@ use crate::hooks::{Event, Kernel};
 use crate::transport::request::EncodedRequest;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Interrupts `targets`, does the local part before or while they answer, and unpins: before the wait if waits are
-    /// preemptible, after it if they spin.
+    /// Interrupts `targets`, and does the local part before or while they answer. The token waits.
     ///
-    /// With a log the token is returned to be waited for; a stack request is waited for here. Some requests need a
+    /// Unpins, unless a wait for a descriptor follows that spins: that wait takes the pin over. Some requests need a
     /// descriptor in every design: those with a tag, with a space from whose walker set targets are removed, or with a
     /// space whose set targets leave. A handler may dereference only the space it has loaded, and what a waiting
     /// requester keeps alive.
@@ -20,7 +19,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     #[inline(never)]
     pub(crate) fn interrupt(
         &self,
-        token: &mut Token<'_, 'k, K, W>,
+        token: &Token<'_, 'k, K, W>,
         targets: &CpuMask<W>,
         encoded: &EncodedRequest,
         pin: Pinned<'_, K, W>,
@@ -36,7 +35,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         }
         self.refuse_in_handler();
-        let posted = !encoded.needs_descriptor() && token.walked == 0 && token.departed == 0;
+        let posted = !encoded.needs_descriptor() && !token.names_space();
         if self.policy().requests == Requests::Log && posted {
             self.post(token, targets, pin.cpu);
             if !serial {
@@ -44,7 +43,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
             drop(pin);
         } else {
-            // A tail call, so that this frame is not on the stack below the descriptor.
+            // A tail call, so that this frame is not on the stack below it.
             pin.hand_over();
             self.request(token, targets, encoded, local);
         }

@@ -14,7 +14,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Interrupts all of them if another send on this CPU is in progress below it. An interrupt may arrive between a
     /// post and its send, and its handler may flush. The posts that it finds were made by the send below, which has not
     /// sent its interrupt yet and cannot while the handler waits (C5).
-    pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: &CpuMask<W>, me: CpuId) {
+    // Not inlined: the local part needs no room for this.
+    #[inline(never)]
+    pub(crate) fn post(&self, token: &Token<'_, 'k, K, W>, targets: &CpuMask<W>, me: CpuId) {
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
         let sending = self.cpus[me].own.sending.set();
@@ -35,7 +37,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             token.expect(ticket);
             count += 1;
         }
-        token.targets = *targets;
+        token.targets.set(*targets);
         if sent > 0 {
             K::Facade::before_ipi();
             self.kernel.send_ipi(&fresh);

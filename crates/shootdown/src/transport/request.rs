@@ -9,6 +9,7 @@ use crate::cache_padded::CachePadded;
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Tag};
 use crate::range::Range;
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
 /// What a target must do: a request as its handler reads it from a descriptor.
@@ -33,58 +34,69 @@ pub(crate) enum DecodedRequest {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedRequest {
     words: [u64; 4],
-    /// Number of words that are read.
-    used: usize,
 }
 
 impl EncodedRequest {
     /// [`DecodedRequest::CatchUp`].
     pub(crate) const CATCH_UP: EncodedRequest = EncodedRequest::plain(0);
     /// [`DecodedRequest::EndWalks`].
-    pub(crate) const END_WALKS: EncodedRequest = EncodedRequest::plain(4);
+    pub(crate) const END_WALKS: EncodedRequest = EncodedRequest::plain(END_WALKS);
     /// [`DecodedRequest::Synchronise`].
     pub(crate) const SYNCHRONISE: EncodedRequest = EncodedRequest::plain(5);
 
     const fn plain(kind: u64) -> EncodedRequest {
         EncodedRequest {
             words: [kind, 0, 0, 0],
-            used: 1,
         }
     }
 
     #[inline]
-    fn of_range(kind: u64, name: u64, range: &Range, generation: u64, used: usize) -> EncodedRequest {
+    fn of_range(kind: u64, name: u64, range: &Range, generation: u64) -> EncodedRequest {
         EncodedRequest {
             words: [kind | name << NAME, range.word(), generation, range.second_word()],
-            used: if range.is_long() { 4 } else { used },
         }
     }
 
     /// [`DecodedRequest::Space`].
     #[inline]
     pub(crate) fn space(id: u64, generation: u64, range: &Range) -> EncodedRequest {
-        EncodedRequest::of_range(SPACE, id, range, generation, 3)
+        EncodedRequest::of_range(SPACE, id, range, generation)
     }
 
     /// [`DecodedRequest::Tag`].
     #[inline]
     pub(crate) fn tag(tag: Tag, range: &Range) -> EncodedRequest {
-        EncodedRequest::of_range(2, u64::from(tag.0), range, 0, 2)
+        EncodedRequest::of_range(2, u64::from(tag.0), range, 0)
     }
 
     /// [`DecodedRequest::Kernel`].
     #[inline]
     pub(crate) fn kernel(range: &Range) -> EncodedRequest {
-        EncodedRequest::of_range(3, 0, range, 0, 2)
+        EncodedRequest::of_range(3, 0, range, 0)
+    }
+
+    /// The range, of a request that has one.
+    #[inline]
+    pub(crate) fn range(&self) -> Range {
+        Range::from_word(self.words[1], || self.words[3])
+    }
+
+    /// The generation, of a request for a space.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.words[2]
     }
 
     /// The words of the descriptor, and how many of them are used.
     #[inline]
     fn in_full(&self, walked: u64, departed: u64) -> ([u64; 6], usize) {
-        let EncodedRequest {
-            words: [kind, range, generation, end],
-            used,
-        } = *self;
+        let [kind, range, generation, end] = self.words;
+        let used = match kind & KIND {
+            SPACE | 2 | 3 if self.range().is_long() => 4,
+            SPACE => 3,
+            2 | 3 => 2,
+            _ => 1,
+        };
         let flag = |address: u64, flag: u64| if address != 0 { flag } else { 0 };
         let kind = kind | flag(walked, FORGET) | flag(departed, DEPART);
         let used = match (walked, departed) {
@@ -109,6 +121,9 @@ const KIND: u64 = 7;
 /// The kind of [`DecodedRequest::Space`].
 const SPACE: u64 = 1;
 
+/// The kind of [`DecodedRequest::EndWalks`].
+const END_WALKS: u64 = 4;
+
 /// Flag of a request with a space from whose walker set its targets are removed.
 const FORGET: u64 = 8;
 
@@ -124,19 +139,21 @@ const SENDING: u64 = 1 << 32;
 /// Value of the count while the descriptor is unused: the targets are done, and the requester has seen it.
 pub(crate) const IDLE: u64 = 1 << 33;
 
-/// A descriptor: 64 bytes that targets read, 64 in which they acknowledge.
+/// A descriptor: the line that targets read, and the word in the next line in which they acknowledge. Where it lies
+/// aligns it to a line ([`Room`](crate::transport::room::Room), [`PerCpu`](crate::PerCpu)). The rest of the second line
+/// belongs to the requester's frame: a waiter reads that line anyway, and writes nothing in it.
+#[repr(C)]
 pub(crate) struct Request<F: Facade> {
-    body: CachePadded<[F::U64; 6]>,
+    body: [F::U64; 6],
+    _rest_of_line: [MaybeUninit<F::U64>; 2],
     /// Targets that have not acknowledged, plus [`SENDING`] while the requester is still sending.
-    pub(crate) unacknowledged: CachePadded<F::U64>,
+    pub(crate) unacknowledged: F::U64,
 }
 
-// Targets read one line and acknowledge on another, and a frame that holds a request needs no alignment beyond a line.
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 const _: () = {
     use crate::facade::Native;
-    assert!(size_of::<CachePadded<[<Native as Facade>::U64; 6]>>() == 64);
-    assert!(size_of::<Request<Native>>() == 128 && align_of::<Request<Native>>() == 64);
+    assert!(core::mem::offset_of!(Request<Native>, unacknowledged) == 64);
 };
 
 impl<F: Facade> Request<F> {
@@ -147,8 +164,9 @@ impl<F: Facade> Request<F> {
 
     fn awaiting(unacknowledged: u64) -> Self {
         Request {
-            body: CachePadded(core::array::from_fn(|_| F::U64::new(0))),
-            unacknowledged: CachePadded(F::U64::new(unacknowledged)),
+            body: core::array::from_fn(|_| F::U64::new(0)),
+            _rest_of_line: [const { MaybeUninit::uninit() }; 2],
+            unacknowledged: F::U64::new(unacknowledged),
         }
     }
 
@@ -164,17 +182,17 @@ impl<F: Facade> Request<F> {
 
     /// Whether it is unused (acquire; pairs with [`close`](Self::close)).
     pub(crate) fn is_idle(&self) -> bool {
-        self.unacknowledged.0.load(Ordering::Acquire) == IDLE
+        self.unacknowledged.load(Ordering::Acquire) == IDLE
     }
 
     /// Called when the requester has seen that it is complete, and accesses it no more.
     pub(crate) fn close(&self) {
-        self.unacknowledged.0.store(IDLE, Ordering::Release);
+        self.unacknowledged.store(IDLE, Ordering::Release);
     }
 
     /// Makes an unused request one that is about to be sent.
     pub(crate) fn reopen(&self) {
-        self.unacknowledged.0.store(SENDING, Ordering::Relaxed);
+        self.unacknowledged.store(SENDING, Ordering::Relaxed);
     }
 
     /// The request has gone to `targets` CPUs in total, and the requester has done its local part. Until then it cannot
@@ -182,7 +200,6 @@ impl<F: Facade> Request<F> {
     #[inline]
     pub(crate) fn sent(&self, targets: u32) {
         self.unacknowledged
-            .0
             .fetch_add_full(u64::from(targets).wrapping_sub(SENDING));
     }
 
@@ -193,7 +210,7 @@ impl<F: Facade> Request<F> {
     #[inline]
     pub(crate) fn write(&self, encoded: &EncodedRequest, walked: u64, departed: u64) {
         let (words, used) = encoded.in_full(walked, departed);
-        for (word, value) in self.body.0.iter().zip(words).take(used) {
+        for (word, value) in self.body.iter().zip(words).take(used) {
             word.store(value, Ordering::Relaxed);
         }
     }
@@ -203,7 +220,7 @@ impl<F: Facade> Request<F> {
     #[inline]
     pub(crate) fn fill(&mut self, encoded: &EncodedRequest, walked: u64, departed: u64) {
         let (words, used) = encoded.in_full(walked, departed);
-        for (index, (word, value)) in self.body.0.iter_mut().zip(words).enumerate() {
+        for (index, (word, value)) in self.body.iter_mut().zip(words).enumerate() {
             if index < used {
                 word.set(value);
             } else {
@@ -217,12 +234,12 @@ impl<F: Facade> Request<F> {
     /// this is acknowledged. The acquire was done when the ready bits were taken.
     #[inline]
     pub(crate) fn decode(&self) -> (DecodedRequest, u64, u64) {
-        let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
+        let word = |index: usize| self.body[index].load(Ordering::Relaxed);
         let kind = word(0);
         let range = || Range::from_word(word(1), || word(3));
         let decoded = match kind & KIND {
             0 => DecodedRequest::CatchUp,
-            4 => DecodedRequest::EndWalks,
+            END_WALKS => DecodedRequest::EndWalks,
             5 => DecodedRequest::Synchronise,
             SPACE => DecodedRequest::Space {
                 id: kind >> NAME,
@@ -240,11 +257,20 @@ impl<F: Facade> Request<F> {
         (decoded, walked, departed)
     }
 
+    /// Address of the space from whose walker set this target is removed, and whether it stays in while it has that
+    /// space loaded; `None` if it stays in every set.
+    #[inline]
+    pub(crate) fn walks_to_forget(&self) -> Option<(u64, bool)> {
+        let word = |index: usize| self.body[index].load(Ordering::Relaxed);
+        let kind = word(0);
+        (kind & FORGET != 0).then(|| (word(4), kind & KIND != END_WALKS))
+    }
+
     /// Returns id, generation and range of a request that invalidates one leaf of a space. `None` if it also removes
     /// its target from a set, and for any other request.
     #[inline(always)]
     pub(crate) fn as_leaf(&self) -> Option<(u64, u64, Range)> {
-        let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
+        let word = |index: usize| self.body[index].load(Ordering::Relaxed);
         let kind = word(0);
         if kind & (KIND | FORGET | DEPART) != SPACE {
             return None;
@@ -258,12 +284,12 @@ impl<F: Facade> Request<F> {
     /// waiter. The descriptor may be gone when this returns.
     #[inline]
     pub(crate) fn acknowledge(&self) {
-        self.unacknowledged.0.fetch_add_full(u64::MAX);
+        self.unacknowledged.fetch_add_full(u64::MAX);
     }
 
     /// Whether all targets have acknowledged (acquire; pairs with [`acknowledge`](Self::acknowledge)).
     pub(crate) fn is_complete(&self) -> bool {
-        self.unacknowledged.0.load(Ordering::Acquire) == 0
+        self.unacknowledged.load(Ordering::Acquire) == 0
     }
 }
 
@@ -397,6 +423,15 @@ impl<W: FnMut()> Drop for WaitOnDrop<W> {
     fn drop(&mut self) {
         (self.0)()
     }
+}
+
+/// Sends by `send` from within a wait. If a hook that it calls panics, waits by `wait` before the panic goes on.
+#[inline(always)]
+pub(crate) fn send_or_wait<T>(wait: impl FnMut(), send: impl FnOnce() -> T) -> T {
+    let wait = WaitOnDrop(wait);
+    let sent = send();
+    core::mem::forget(wait);
+    sent
 }
 
 #[cfg(test)]

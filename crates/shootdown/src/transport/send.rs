@@ -1,4 +1,7 @@
 //! Requests with a descriptor: queueing one at each target, interrupting those whose queue was empty, and waiting.
+//!
+//! A request lies in the token of its flush. `Token::sends` waits for it before that frame is left, so the frames of the
+//! send are not on the stack below a waiter, which serves requests of other CPUs (`cargo xtask stack`).
 
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
@@ -7,123 +10,100 @@ use crate::engine::Engine;
 use crate::facade::Facade;
 use crate::flush::token::Token;
 use crate::hooks::{CpuId, Event, Kernel};
-use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
-use crate::transport::room::Room;
-use core::cell::Cell;
+use crate::space::Space;
+use crate::transport::request::{EncodedRequest, Request, send_or_wait};
 
-/// A request on its way to its targets. One argument of the functions below, not seven, because a waiter serves
-/// requests deep in its stack (`cargo xtask stack`).
-pub(crate) struct Sending<'r, F: Facade> {
-    request: &'r Request<F>,
-    /// Its requester, for reports and as the slot that it tries first.
-    me: CpuId,
-    /// The space and the generation for a report, 0 for none.
-    about: (u64, u64),
-    /// Whether this CPU interrupted another send, which has not sent its interrupts yet.
-    nested: Cell<bool>,
-    /// Interrupts sent.
-    pub(crate) interrupts: Cell<u32>,
-    /// Targets at which it was queued, and which will acknowledge.
-    pub(crate) queued: Cell<u32>,
-}
+/// Where the request of a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place(u32);
 
-impl<'r, F: Facade> Sending<'r, F> {
-    /// Nothing of it has been sent yet.
-    pub(crate) fn new(request: &'r Request<F>, me: CpuId, about: (u64, u64), nested: bool) -> Self {
-        Sending {
-            request,
-            me,
-            about,
-            nested: Cell::new(nested),
-            interrupts: Cell::new(0),
-            queued: Cell::new(0),
-        }
+impl Place {
+    /// There is none, or every target is done with it.
+    pub(crate) const NOWHERE: Place = Place(0);
+    /// In the token.
+    const TOKEN: Place = Place(1);
+
+    /// The descriptor of that CPU.
+    const fn of(cpu: CpuId) -> Place {
+        Place(cpu as u32 + 2)
     }
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Queues one stack request at every target, sends, does the local part unless that came first, and waits for all
-    /// targets, pinned or not. Takes over the caller's pin.
-    ///
-    /// After unpinning, nothing here may use `me`: the frame, and the request in it, migrates with the waiter.
+    /// Queues one request at every target, sends, and does the local part unless that came first. The token waits. Takes
+    /// over the caller's pin, which the wait takes over if it spins.
     #[inline(never)]
     pub(super) fn request(
         &self,
-        token: &mut Token<'_, 'k, K, W>,
+        token: &Token<'_, 'k, K, W>,
         targets: &CpuMask<W>,
         encoded: &EncodedRequest,
         local: &dyn Fn(&Self),
     ) {
         let pin = self.still_pinned();
         let me = pin.cpu;
-        let walked = if self.registers_walkers() { token.walked } else { 0 };
-        let departed = if self.departs_on_request() { token.departed } else { 0 };
-        let about = token.about();
-        let (mut room, mut placed);
-        let own = self.own_request(me);
-        let request = match own {
+        let _pin = match self.policy().wait.is_preemptible() {
+            true => Some(pin),
+            false => {
+                pin.hand_over();
+                None
+            }
+        };
+        let named_if = |asks: bool| if asks { token.named.get() } else { 0 };
+        let walked = named_if(self.registers_walkers() && token.forgets_walks.get());
+        let departed = named_if(self.departs_on_request() && token.departs.get());
+        token.targets.set(*targets);
+        match self.own_request(me) {
             Some(own) => {
                 own.reopen();
                 own.write(encoded, walked, departed);
-                own
+                token.place.set(Place::of(me));
             }
             None => {
-                let room = if Token::<K, W>::HOLDS_TICKETS {
-                    &mut token.room
-                } else {
-                    room = Room::new();
-                    &mut room
-                };
-                placed = room.put(Request::sending());
-                placed.fill(encoded, walked, departed);
-                &*placed
+                // SAFETY: once for a token, which is not moved before `await_request` has taken it out.
+                unsafe {
+                    token.room.put(Request::sending(), |request| request.fill(encoded, walked, departed));
+                }
+                token.place.set(Place::TOKEN);
             }
-        };
-        let sending = Sending::new(request, me, about, false);
-        // From here on the frame cannot be left before every target is done with it, even if a hook panics.
-        let complete = WaitOnDrop(|| {
-            request.sent(sending.queued.get());
-            self.await_answers(&sending, targets);
-            if let Some(own) = own {
-                own.close();
-            }
-        });
-        let flag = self.cpus[me].own.sending.set();
-        sending.nested.set(flag.is_nested());
-        let full = self.queue_at(targets, &sending);
-        if !full.is_empty() {
-            self.queue_at_full(full, &sending);
         }
-        drop(flag);
-        self.kernel.event(Event::Interrupted {
-            sent: sending.interrupts.get(),
-            targets: sending.queued.get(),
-        });
+        // From here on `Token::sends` does not return before every target is done with it, even if a hook panics.
+        let full = self.queue_at(token, targets, me);
+        if full.is_empty() {
+            token.report_interrupts();
+        }
         if self.policy().order != Order::Serial {
             local(self);
         }
-        match self.policy().wait.is_preemptible() {
-            false => drop((complete, pin)),
-            true => drop((pin, complete)),
+        match full.is_empty() {
+            true => token.count_targets(),
+            false => token.full.set(full),
         }
     }
 
-    /// Queues the request at every target whose queue is not full, and interrupts those whose queue was empty. Returns
-    /// the others.
-    // Not inlined: the wait for the answers needs no room for this.
+    /// Queues the request of `token` at every target whose queue is not full, and interrupts those whose queue was
+    /// empty. Returns the others. Pinned on `me`.
+    ///
+    /// The interrupts that are due have been sent when it returns, before any wait. A requester that found a queue empty
+    /// must send the one that all later requesters rely on. Otherwise two requesters could each wait for a queue that is
+    /// served only after the other's interrupt (C5).
+    // Not inlined: the local part needs no room for this.
     #[inline(never)]
-    fn queue_at(&self, targets: &CpuMask<W>, sending: &Sending<'_, K::Facade>) -> CpuMask<W> {
-        let (request, me, nested) = (sending.request, sending.me, sending.nested.get());
+    fn queue_at(&self, token: &Token<'_, 'k, K, W>, targets: &CpuMask<W>, me: CpuId) -> CpuMask<W> {
+        let Some(request) = token.request() else {
+            return CpuMask::EMPTY;
+        };
+        let flag = self.cpus[me].own.sending.set();
         let (mut fresh, mut full) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for cpu in targets.iter() {
             let target = &self.cpus[cpu];
             match self.put(target, me, request) {
                 Some((slot, first)) => {
-                    if first || nested {
+                    if first || flag.is_nested() {
                         fresh.insert(cpu);
-                        sending.interrupts.set(sending.interrupts.get() + 1);
+                        token.interrupts.set(token.interrupts.get() + 1);
                     }
-                    sending.queued.set(sending.queued.get() + 1);
+                    token.expected.set(token.expected.get() + 1);
                     self.take_back_if_off(target, slot, request);
                 }
                 // Offline since it was chosen, with all its slots taken until it comes online: not to be waited for
@@ -138,38 +118,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.send_ipi(&fresh);
         }
         full
-    }
-
-    /// Waits for a slot at each of the CPUs whose queue was full. Whichever has one first is next: if more CPUs send
-    /// than a queue has slots, they must not all wait for the same one. The interrupts that are due have been sent. A
-    /// requester that found a queue empty must send the one that all later requesters rely on. Otherwise two requesters
-    /// could each wait for a queue that is served only after the other's interrupt (C5).
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn queue_at_full(&self, mut full: CpuMask<W>, sending: &Sending<'_, K::Facade>) {
-        let first = full.iter().next().unwrap_or(sending.me);
-        let queued = || {
-            full = self.queue_at(&full, sending);
-            full.is_empty()
-        };
-        self.wait_reporting(|| (sending.me, first, sending.about), queued);
-    }
-
-    /// Waits until every target has answered.
-    // Not inlined: for the same reason as `Token::wait_for`.
-    #[inline(never)]
-    fn await_answers(&self, sending: &Sending<'_, K::Facade>, targets: &CpuMask<W>) {
-        let names = || (sending.me, self.unanswered(sending, targets), sending.about);
-        self.wait_reporting(names, || sending.request.is_complete());
-    }
-
-    /// A CPU that has not taken the request. If all have, one that is still serving it.
-    #[cold]
-    #[inline(never)]
-    fn unanswered(&self, sending: &Sending<'_, K::Facade>, targets: &CpuMask<W>) -> CpuId {
-        let waits = |cpu: &CpuId| self.cpus[*cpu].queue.holds(sending.request);
-        let target = targets.iter().find(waits).or_else(|| targets.iter().next());
-        target.unwrap_or(sending.me)
     }
 
     /// C5: a CPU that went offline after `put` either finds the request in its own drain (and acknowledges), or is seen
@@ -188,7 +136,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if !self.policy().requests.is_per_cpu() {
             return None;
         }
-        let own = &self.cpus[me].request;
+        let own = &self.cpus[me].request.0;
         // Acquire, in `is_idle`: every target is done with its last use, and so is the requester.
         own.is_idle().then_some(own)
     }
@@ -201,5 +149,123 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         request: &Request<K::Facade>,
     ) -> Option<(u32, bool)> {
         target.queue.put(me, request)
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
+    /// Targets are to be removed from the walker set of `space`, which the requester borrows until it has waited.
+    pub(crate) fn forget_walks_of(&self, space: &Space<K::Facade, W>) {
+        self.named.set(core::ptr::from_ref(space).expose_provenance() as u64);
+        self.forgets_walks.set(true);
+    }
+
+    /// Targets that have left `space` are to leave its set. The requester borrows it until it has waited.
+    pub(crate) fn depart_from(&self, space: &Space<K::Facade, W>) {
+        self.named.set(core::ptr::from_ref(space).expose_provenance() as u64);
+        self.departs.set(true);
+    }
+
+    /// Whether it can only be sent with a descriptor: posts name no space.
+    #[inline]
+    pub(crate) fn names_space(&self) -> bool {
+        self.named.get() != 0
+    }
+
+    /// The request that this token has sent, until every target is done with it.
+    #[inline]
+    fn request(&self) -> Option<&Request<K::Facade>> {
+        match self.place.get() {
+            Place::NOWHERE => None,
+            // SAFETY: it was put there.
+            Place::TOKEN => Some(unsafe { self.room.request() }),
+            Place(cpu) => Some(&self.engine.cpus[cpu as usize - 2].request.0),
+        }
+    }
+
+    fn report_interrupts(&self) {
+        self.engine.kernel.event(Event::Interrupted {
+            sent: self.interrupts.get(),
+            targets: self.expected.get(),
+        });
+    }
+
+    /// Waits until every target is done with the request of this token, if there is one. Once for a token.
+    #[inline(always)]
+    pub(crate) fn await_request(&self) {
+        if self.place.get() != Place::NOWHERE {
+            self.await_answers();
+        }
+    }
+
+    /// Waits until every target has answered, pinned if waits spin.
+    ///
+    /// After unpinning, nothing here may rely on the CPU: the frame, and the request in it, migrates with the waiter.
+    // Not inlined: a waiter serves requests deep in its stack, so little lies in its frame (`cargo xtask stack`).
+    #[inline(never)]
+    fn await_answers(&self) {
+        let engine = self.engine;
+        let Some(request) = self.request() else { return };
+        // `request` has left the pin to this wait, if waits spin.
+        let pin = (!engine.policy().wait.is_preemptible()).then(|| engine.still_pinned());
+        self.begin_timed_wait();
+        self.wait_until_answered(request);
+        match self.place.replace(Place::NOWHERE) {
+            // SAFETY: it was put there, and every target is done with it.
+            Place::TOKEN => unsafe { self.room.take_out() },
+            _ => request.close(),
+        }
+        self.learn_from_answers();
+        self.targets.set(CpuMask::EMPTY);
+        drop(pin);
+    }
+
+    #[inline(always)]
+    fn wait_until_answered(&self, request: &Request<K::Facade>) {
+        let report = || self.report_unanswered(request);
+        let answered = || request.is_complete() || self.queue_rest(request) && request.is_complete();
+        self.engine.wait_deep(report, answered);
+    }
+
+    /// Reports a CPU whose queue is full. If there is none, one that has not taken the request, or else one that is
+    /// still serving it.
+    #[cold]
+    #[inline(never)]
+    fn report_unanswered(&self, request: &Request<K::Facade>) {
+        let (engine, targets, full) = (self.engine, self.targets(), self.full.get());
+        let waits = |cpu: &CpuId| engine.cpus[*cpu].queue.holds(request);
+        let target = full.iter().next().or_else(|| targets.iter().find(waits));
+        let target = target.or_else(|| targets.iter().next()).unwrap_or(0);
+        engine.report_stuck(engine.kernel.cpu(), target, self.about());
+    }
+
+    /// All targets are known, and the local part is done: the request may be complete.
+    #[inline]
+    fn count_targets(&self) {
+        if let Some(request) = self.request() {
+            request.sent(self.expected.get());
+            self.counted.set(true);
+        }
+    }
+
+    /// Queues the request at the CPUs whose queue was full, if any. Whichever has a slot first is next: if more CPUs send
+    /// than a queue has slots, they must not all wait for the same one. Returns whether it was queued at the last.
+    #[inline]
+    fn queue_rest(&self, request: &Request<K::Facade>) -> bool {
+        !self.counted.get() && self.queue_at_full(request)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn queue_at_full(&self, request: &Request<K::Facade>) -> bool {
+        let engine = self.engine;
+        let pin = engine.pinned();
+        let wait = || self.wait_until_answered(request);
+        let full = send_or_wait(wait, || engine.queue_at(self, &self.full.get(), pin.cpu));
+        self.full.set(full);
+        if full.is_empty() {
+            self.report_interrupts();
+            self.count_targets();
+        }
+        full.is_empty()
     }
 }

@@ -55,13 +55,13 @@ pub(super) const fn honours_registered(mode: u64) -> bool {
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Called after a free that interrupted so many walkers. Decides anew once in [`REVIEW`] frees. Waits when the mode
     /// changes.
-    pub(super) fn review_walks(&self, space: &Space<K::Facade, W>, interrupted: usize) {
+    pub(super) fn review_walks(&self, space: &Space<K::Facade, W>, interrupted: u32) {
         if self.policy().walkers != Walkers::Adaptive {
             return;
         }
         let counts = &space.walk_counts.0;
         // Counts order nothing; words have no weaker read-modify-write.
-        counts.interrupted.fetch_add_full(interrupted as u64);
+        counts.interrupted.fetch_add_full(u64::from(interrupted));
         if !(counts.frees.fetch_add_full(1) + 1).is_multiple_of(REVIEW) {
             return;
         }

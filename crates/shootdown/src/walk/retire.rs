@@ -50,7 +50,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return TablesFree(());
         }
         let token = self.dispatch_with_walkers(space, range.with_tables());
-        let interrupted = token.interrupted_walkers;
+        let interrupted = token.interrupted_walkers();
         let flushed = token.wait();
         let Some(interrupted) = interrupted else {
             return self.retire_tables(space, &flushed);
@@ -81,16 +81,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // barrier of `walk_published`, `register_walker`, `walk_from_nmi` and `cpu_online`: a walk that is missed here
         // sees the tables without the link.
         let found = self.walkers_of(space, me);
-        let mut token = self.token(space.id, 0);
+        let token = self.token(space.id, 0);
         let mut targets = CpuMask::EMPTY;
         token.add_walkers(space, &found, &mut targets);
-        let interrupted = found.cpus.len();
+        let interrupted = found.cpus.len() as u32;
         if targets.is_empty() {
             drop(pin);
         } else {
-            self.interrupt(&mut token, &targets, &EncodedRequest::END_WALKS, pin, &|_| {});
+            token.sends(|token| self.interrupt(token, &targets, &EncodedRequest::END_WALKS, pin, &|_| {}));
         }
-        let _done = token.wait();
+        token.wait_in_place();
         self.review_walks(space, interrupted);
         TablesFree(())
     }
@@ -112,17 +112,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// CPU that was online then is still registered for `space`, unless it has registered since.
     pub(super) fn end_all_walks(&self, space: &Space<K::Facade, W>, forget: bool) {
         let pin = self.pinned();
-        let mut token = self.token(space.id, 0);
+        let token = self.token(space.id, 0);
         let walked = core::ptr::from_ref(space).expose_provenance() as u64;
         let targets = self.all_targets(pin.cpu);
         if forget {
-            token.walked = walked;
+            token.forget_walks_of(space);
             self.masked(|| self.forget_walks(&self.cpus[pin.cpu], walked, false));
         }
         if !targets.is_empty() {
-            self.interrupt(&mut token, &targets, &EncodedRequest::END_WALKS, pin, &|_| {});
+            token.sends(|token| self.interrupt(token, &targets, &EncodedRequest::END_WALKS, pin, &|_| {}));
         }
-        let _done = token.wait();
+        token.wait_in_place();
     }
 
     /// CPUs other than `me` in a walk that may have read a pointer to tables of `space` before they were unlinked. The
@@ -222,7 +222,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// Adds walkers to the targets of this request. Those that the flush interrupts anyway stay registered: the next
     /// flush interrupts them as well, and registering anew is the largest cost of a free to a sticky walker.
     pub(crate) fn add_walkers(
-        &mut self,
+        &self,
         space: &Space<K::Facade, W>,
         found: &ActiveWalkers<W>,
         targets: &mut CpuMask<W>,
@@ -230,8 +230,8 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         let only_walkers = found.cpus.iter().filter(|&cpu| !targets.contains(cpu)).count();
         targets.union_with(&found.cpus);
         if found.registered && only_walkers > 0 {
-            self.walked = core::ptr::from_ref(space).expose_provenance() as u64;
+            self.forget_walks_of(space);
         }
-        self.interrupted_walkers = Some(only_walkers);
+        self.includes_walkers(only_walkers);
     }
 }

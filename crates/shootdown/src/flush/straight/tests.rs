@@ -326,8 +326,6 @@ fn kind_under_tag(engine: &Sys, space: InWorld, range: Range, generation: u64) -
         generation,
         mode,
         secondary: 0,
-        walkers: false,
-        hold: false,
     };
     match engine.common_kind(&flush, 0)? {
         Common::Broadcast(tag) => Some(("broadcast", tag)),

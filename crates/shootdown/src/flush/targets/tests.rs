@@ -239,20 +239,25 @@ fn queued() -> &'static Request<World> {
 }
 
 #[test]
-fn wait_for_a_switch_serves_requests() {
+fn wait_for_a_switch_ends_with_it_and_serves_nothing() {
     let (engine, space) = three(LOG);
     let asked = queued();
     assert_eq!(engine.cpus[0].queue.put(1, asked), Some((1, true)));
     asked.sent(1);
     let one = &engine.cpus[1];
     one.publish(State::switching(space.id()));
+    let mut looks = 0;
     on_wait(move || {
-        if asked.is_complete() {
+        assert!(!asked.is_complete(), "it would be served deep in the stack");
+        looks += 1;
+        if looks == 3 {
             one.publish(State::KERNEL);
         }
     });
     engine.stragglers(space, 0, true);
     ON_WAIT.set(None);
+    assert!(!one.state().is_switching());
+    on(0, || handle(engine));
     assert!(asked.is_complete());
 }
 

@@ -14,7 +14,7 @@ fn cpu_coming_online_answers_after_flushing_everything() {
     // Its requester found it online before it went offline, or has just found it online again.
     let mut asked = CpuMask::EMPTY;
     asked.insert(1);
-    on(0, || engine.post(&mut engine.token(0, 0), &asked, 0));
+    on(0, || engine.post(&engine.token(0, 0), &asked, 0));
     let answers = || engine.cpus[1].served.0.load(Ordering::Relaxed);
     let before = answers();
     SEEN.take();

@@ -15,7 +15,7 @@ const TAKE_TURNS: Policy = Policy {
 #[test]
 fn descriptor_in_use_is_not_reused_after_preemption() {
     let (engine, space) = three(TAKE_TURNS);
-    let own = &engine.cpus[0].request;
+    let own = &engine.cpus[0].request.0;
     let mut again = true;
     flush(engine, space, move |_| {
         if !core::mem::take(&mut again) {
@@ -36,7 +36,7 @@ fn descriptor_in_use_is_not_reused_after_preemption() {
 #[test]
 fn completed_descriptor_is_not_reused_before_its_waiter_returns() {
     let (engine, space) = three(TAKE_TURNS);
-    let own = &engine.cpus[0].request;
+    let own = &engine.cpus[0].request.0;
     flush(engine, space, move |_| {
         all_answer(engine);
         // It is complete, but before the waiter sees that it is preempted by a thread that has to wait for long.
@@ -55,7 +55,7 @@ fn nested_request_leaves_the_interrupted_descriptor_unchanged() {
     let mut came_in = 0;
     for operation in 0.. {
         let (engine, space) = three(TAKE_TURNS);
-        let own = &engine.cpus[0].request;
+        let own = &engine.cpus[0].request.0;
         let comes: &'static core::cell::Cell<u32> = Box::leak(Box::default());
         interleave::after(operation, move || {
             if !MASKED.get() {
