@@ -4,8 +4,8 @@ use crate::adaptive::costs::{Costs, Interrupts};
 use crate::cpuset::CpuMask;
 use crate::engine::Engine;
 use crate::hooks::{Broadcast, CpuId, Event, Kernel, Local, Tag};
-use crate::range::Stride;
-use crate::transport::request::EncodedRequest;
+use crate::range::{Range, Stride};
+use crate::transport::request::Asked;
 
 /// Samples that [`Engine::calibrate`] takes of each way. It uses the [`COUNTS`]th shortest.
 const TRIES: u32 = 8;
@@ -137,7 +137,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return false;
         }
         let token = self.token(0, 0);
-        token.sends(|token| self.interrupt(token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {}));
+        token.sends(|token| self.interrupt(token, targets, (Asked::CATCH_UP, Range::WHOLE), pin));
         token.wait_in_place();
         true
     }

@@ -154,10 +154,4 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             broadcast_ns: weighed.broadcast_ns,
         })
     }
-
-    /// Nanoseconds since `begun`; 0 when the clock runs backwards.
-    #[inline]
-    pub(crate) fn since(&self, begun: u64) -> u64 {
-        self.kernel.now_ns().saturating_sub(begun)
-    }
 }

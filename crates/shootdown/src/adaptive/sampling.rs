@@ -10,56 +10,56 @@ use crate::hooks::{CpuId, Kernel, Way};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
-/// A request whose cost is measured.
-#[derive(Clone, Copy)]
-pub(crate) struct Sample {
-    pub(crate) number: u64,
-    /// When its time began, ns.
-    pub(crate) begun: u64,
-}
-
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Counts a request of `me`. If it is a sample, its time begins. Pinned.
+    /// Counts a request of `me`. If it is a sample, returns its number, and its time begins, in the token. Pinned.
     #[inline]
-    pub(crate) fn begin_sample(&self, token: &Token<'_, 'k, K, W>, me: CpuId) -> Option<Sample> {
+    pub(crate) fn begin_sample(&self, token: &Token<'_, 'k, K, W>, me: CpuId) -> Option<u64> {
         let number = self.sample(match token.generation.get() {
             0 => self.count_under_tag(me),
             generation => generation,
         })?;
-        let begun = self.kernel.now_ns();
-        Some(Sample { number, begun })
+        token.timed.set(true);
+        token.timer.begin(self.kernel.now_ns());
+        Some(number)
     }
 
-    /// After interrupts to so many targets, perhaps none.
+    /// Whether anything is to be done after interrupts.
     #[inline]
-    pub(crate) fn sampled_interrupts(
-        &self,
-        token: &Token<'_, 'k, K, W>,
-        space: &Space<K::Facade, W>,
-        me: CpuId,
-        sample: Option<Sample>,
-        targets: usize,
-    ) {
-        if let Some(sample) = sample {
-            // Learned from when all have answered.
-            token.was_sent_in(self.since(sample.begun));
+    pub(crate) fn follows_interrupts(&self) -> bool {
+        self.policy().reach.is_adaptive() || self.tags().promote_at().is_some()
+    }
+
+    /// After interrupts to the targets of the token, perhaps none. The cost is learned from when all have answered.
+    // Not inlined: a tail call.
+    #[inline(never)]
+    pub(crate) fn sampled_interrupts(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>) {
+        let timed = self.is_timed(token);
+        if timed {
+            token.timer.pause(self.kernel.now_ns());
         }
-        self.consider(space, me, sample.is_some(), targets);
+        // A CPU that it has migrated to has windows of its own.
+        self.consider(space, self.kernel.cpu(), timed, token.targets().len());
     }
 
     /// After a broadcast under every tag; so many CPUs would have been interrupted.
     #[inline]
-    pub(crate) fn sampled_any_tag(
-        &self,
-        space: &Space<K::Facade, W>,
-        me: CpuId,
-        sample: Option<Sample>,
-        targets: usize,
-    ) {
-        if let Some(sample) = sample {
-            self.learn(Way::Broadcast, 0, self.since(sample.begun));
+    pub(crate) fn sampled_any_tag(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, targets: usize) {
+        let timed = self.is_timed(token);
+        if timed {
+            self.learn_broadcast(token);
         }
-        self.consider_after_any_tag(space, me, sample.is_some(), targets);
+        self.consider_after_any_tag(space, self.kernel.cpu(), timed, targets);
+    }
+
+    /// A timed broadcast is over.
+    pub(crate) fn learn_broadcast(&self, token: &Token<'_, 'k, K, W>) {
+        self.learn(Way::Broadcast, 0, token.timer.end(self.kernel.now_ns()));
+    }
+
+    /// Whether the request of the token is a sample.
+    #[inline]
+    pub(crate) fn is_timed(&self, token: &Token<'_, 'k, K, W>) -> bool {
+        self.policy().reach.is_adaptive() && token.timed.get()
     }
 
     /// Whether the next request of `me` that takes no generation is a sample. Counts it if it is none: a sample is
@@ -93,5 +93,4 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let count = &self.cpus[me].running.flushes;
         (count, count.load(Ordering::Relaxed) + 1)
     }
-
 }

@@ -82,10 +82,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let Some(range) = self.missed_one(&space.log, seen, current) else {
             return self.catch_up_further(slot, &space.log, (seen, current), tag);
         };
-        self.flush_range(tag, &range);
         self.kernel.event(Event::CaughtUpPartly);
-        slot.generation.store(current, Ordering::Relaxed);
-        Answer::Flushed
+        self.flush_range_of(slot, tag, current, &range)
     }
 
     /// Brings a slot to `current` where more than one range was missed, or too much.
@@ -100,7 +98,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.policy().requests != Requests::Log || self.missed_in_log(log, seen, current) == Missed::Whole {
             self.catch_up_whole(slot, current, tag);
         } else {
-            self.flush_logged(slot, log, (seen, current), tag);
+            self.flush_logged(slot, log, current, tag);
         }
         Answer::Flushed
     }
@@ -116,24 +114,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Flushes every range of the log that the slot has missed up to `current`, or the whole tag if one was overwritten
     /// meanwhile, and then sets its generation.
     #[inline(never)]
-    pub(crate) fn flush_logged(
-        &self,
-        slot: &Slot<K::Facade>,
-        log: &FlushLog<K::Facade>,
-        (seen, current): (u64, u64),
-        tag: Tag,
-    ) {
-        let overrun = core::cell::Cell::new(false);
-        self.complete_here(|| {
-            for generation in seen + 1..=current {
-                match log.read(generation) {
-                    Some(range) => self.invalidate_range(tag, &range),
-                    None => return overrun.set(true),
+    pub(crate) fn flush_logged(&self, slot: &Slot<K::Facade>, log: &FlushLog<K::Facade>, current: u64, tag: Tag) {
+        let mut passes = self.times_over();
+        // By hand: iterators keep more at hand, and a waiter is deep in its stack (`cargo xtask stack`).
+        while passes != 0 {
+            passes -= 1;
+            let mut generation = slot.generation.load(Ordering::Relaxed);
+            while generation != current {
+                generation += 1;
+                let word = log.read_apart(generation);
+                if word == 0 {
+                    return self.catch_up_whole(slot, current, tag);
                 }
+                self.invalidate_range(tag, &Range::from_word(word, || u64::MAX));
             }
-        });
-        if overrun.get() {
-            return self.catch_up_whole(slot, current, tag);
+            self.synchronise_here();
         }
         self.kernel.event(Event::CaughtUpPartly);
         slot.generation.store(current, Ordering::Relaxed);
@@ -172,21 +167,31 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The same for all that a slot has missed, up to `generation`.
     // Not inlined: a tail call, because a waiter serves deep in its stack (`cargo xtask stack`).
     #[inline(never)]
-    pub(crate) fn flush_pages_of(&self, slot: &Slot<K::Facade>, tag: Tag, generation: u64, range: Range) {
+    fn flush_pages_of(&self, slot: &Slot<K::Facade>, tag: Tag, generation: u64, range: Range) -> Answer {
         self.complete_here(|| self.invalidate_range(tag, &range));
         // After the flush: `user_access_ok` relies on it.
         slot.generation.store(generation, Ordering::Relaxed);
+        Answer::Flushed
+    }
+
+    /// Flushes all that a slot has missed, which is `range`, up to `generation`.
+    #[inline(always)]
+    pub(crate) fn flush_range_of(&self, slot: &Slot<K::Facade>, tag: Tag, generation: u64, range: &Range) -> Answer {
+        if self.is_one_instruction(range) {
+            self.flush_leaf_of(slot, tag, generation, range);
+            return Answer::Flushed;
+        }
+        self.flush_pages_of(slot, tag, generation, *range)
     }
 
     /// As [`flush_range`](Self::flush_range); the caller completes it.
     fn invalidate_range(&self, tag: Tag, range: &Range) {
-        let (leaf_only, stride) = (!range.tables(), range.stride());
         range.for_each_address(|address| {
             let page = |tag| Local::Page {
                 address,
-                stride,
+                stride: range.stride(),
                 tag,
-                leaf_only,
+                leaf_only: !range.tables(),
             };
             self.kernel.invalidate(page(tag));
             if let Some(user_half) = self.user_half(tag) {
@@ -248,6 +253,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         while cpu.own.kernel_seen.load(Ordering::Relaxed) != current {
             self.catch_up_kernel_further(cpu, current);
         }
+    }
+
+    /// [`catch_up_kernel`](Self::catch_up_kernel) in a function of its own.
+    #[inline(never)]
+    pub(crate) fn catch_up_kernel_apart(&self, cpu: &PerCpu<K::Facade>) {
+        self.catch_up_kernel(cpu);
     }
 
     /// Flushes the next kernel range that this CPU has not seen, or everything if that is due.
@@ -329,6 +340,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// system-wide tag, or catch up.
     ///
     /// Lazy comes first (regression 6): a lazy CPU on a system-wide tag must unload the root as well.
+    // Not inlined: its callers end in it.
+    #[inline(never)]
     pub(crate) fn sync_loaded_space(&self, cpu: &PerCpu<K::Facade>) -> Answer {
         self.catch_up_kernel(cpu);
         // SAFETY: interrupts are off on this CPU, and the space is loaded here; see `switch_to`.
@@ -372,7 +385,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         state: State,
     ) -> Option<Answer> {
         Some(match self.mode(space) {
-            Mode::PerCpu | Mode::Demoting(_) if self.policy().tags.promote_at().is_some() && state.is_on_system_tag() => {
+            Mode::PerCpu | Mode::Demoting(_)
+                if self.policy().tags.promote_at().is_some() && state.is_on_system_tag() =>
+            {
                 self.leave_system_tag(cpu, space)
             }
             Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),

@@ -283,7 +283,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         cpu.own.slot.store(index as u64, Ordering::Relaxed);
         cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
         if missed == Missed::Leaves {
-            self.flush_logged(slot, &space.log, (seen, current), tag);
+            self.flush_logged(slot, &space.log, current, tag);
         }
     }
 

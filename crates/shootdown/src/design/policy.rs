@@ -166,28 +166,31 @@ pub enum Wait {
     /// Pinned, with preemption off, until every target has answered. Requests to this CPU are left to its interrupt
     /// handler, as in Linux. With [`Requests::Log`] the wait is a pinned section of its own: a preemption may occur
     /// between the send and the wait.
-    Spin,
+    Spin = 0,
     /// As [`Spin`](Wait::Spin), but the waiter carries out requests to its CPU when it sees them.
-    SpinServing,
+    SpinServing = SERVES,
     /// With preemption on: the waiter may be preempted and may migrate. Only the local invalidation, the choice of
-    /// targets and the send are pinned. The send includes any wait for a free slot in a target's queue. Requests to
-    /// this CPU are left to its interrupt handler.
-    Preemptible,
+    /// targets and the send are pinned. Requests to this CPU are left to its interrupt handler.
+    Preemptible = PREEMPTIBLE,
     /// As [`Preemptible`](Wait::Preemptible), but the waiter carries out requests to its CPU when it sees them.
-    PreemptibleServing,
+    PreemptibleServing = PREEMPTIBLE | SERVES,
 }
+
+// Bits of `Wait`. To test a bit is one instruction without a constant, which a wait would keep at hand.
+const SERVES: isize = 1;
+const PREEMPTIBLE: isize = 2;
 
 impl Wait {
     /// Whether the waiter may be preempted.
     #[inline]
     pub const fn is_preemptible(self) -> bool {
-        matches!(self, Wait::Preemptible | Wait::PreemptibleServing)
+        self as isize & PREEMPTIBLE != 0
     }
 
     /// Whether the waiter carries out requests to its CPU even with interrupts on.
     #[inline]
     pub const fn serves(self) -> bool {
-        matches!(self, Wait::SpinServing | Wait::PreemptibleServing)
+        self as isize & SERVES != 0
     }
 }
 

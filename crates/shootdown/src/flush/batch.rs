@@ -13,7 +13,7 @@ use crate::flush::token::{Flushed, SEVERAL};
 use crate::hooks::{Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::EncodedRequest;
+use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
 /// Broadcasts held for one synchronisation. If there are more, the held ones are issued first.
@@ -186,20 +186,15 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.send_held();
         let engine = self.engine;
         let pin = engine.pinned();
-        let (me, tables) = (pin.cpu, self.tables);
         let mut targets = core::mem::take(&mut self.targets);
-        targets.remove(me);
+        targets.remove(pin.cpu);
         let token = engine.token(0, 0);
         token.secondary.set(core::mem::take(&mut self.secondary));
-        let local = |engine: &Engine<'_, K, W>| {
-            engine.masked(|| {
-                let cpu = &engine.cpus[me];
-                if tables || !cpu.state().is_lazy() {
-                    engine.sync_loaded_space(cpu);
-                }
-            });
+        let asked = match self.tables {
+            true => Asked::ALL_CATCH_UP_WITH_TABLES,
+            false => Asked::ALL_CATCH_UP,
         };
-        token.sends(|token| engine.interrupt(token, &targets, &EncodedRequest::CATCH_UP, pin, &local));
+        token.sends(|token| engine.interrupt(token, targets, (asked, Range::WHOLE), pin));
         token.wait_in_place();
     }
 }

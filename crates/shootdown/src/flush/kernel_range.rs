@@ -7,7 +7,7 @@ use crate::facade::{Facade, Word};
 use crate::flush::token::{Flushed, KERNEL, Token};
 use crate::hooks::{Broadcast, Kernel};
 use crate::range::{Range, Stride};
-use crate::transport::request::EncodedRequest;
+use crate::transport::request::Asked;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes a range of kernel addresses on every CPU and waits. Context as for [`flush`](Self::flush). May be called
@@ -53,7 +53,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.broadcast_kernel(&range);
             if self.machine().errata.interrupt_too {
                 let running = self.all_targets(me);
-                self.interrupt(token, &running, &EncodedRequest::SYNCHRONISE, pin, &|_| {});
+                self.interrupt(token, running, (Asked::SYNCHRONISE, Range::WHOLE), pin);
             }
             return;
         }
@@ -72,17 +72,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Reach::Local => CpuMask::EMPTY,
             _ => self.all_targets(me),
         };
-        let encoded = &EncodedRequest::kernel(&range);
-        let local = |engine: &Self| {
-            engine.masked(|| {
-                let cpu = &engine.cpus[engine.kernel.cpu()];
-                match engine.policy().requests {
-                    Requests::Log => engine.catch_up_kernel(cpu),
-                    _ => engine.flush_kernel_range(cpu, encoded.range()),
-                }
-            });
-        };
-        self.interrupt(token, &targets, encoded, pin, &local);
+        self.interrupt(token, targets, (Asked::KERNEL, range), pin);
     }
 
     #[inline(never)]

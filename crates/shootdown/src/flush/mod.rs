@@ -92,7 +92,7 @@ use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Way};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::EncodedRequest;
+use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
 /// A flush whose generation is taken. Migration is pinned until it is sent.
@@ -219,7 +219,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token.at_once = true;
         token.leaves_broadcast = true;
         token.sends(|token| self.dispatch_any(token, space, range));
-        let issued = token.left_broadcast().map(|instructions| (instructions, self.still_pinned()));
+        let issued = token
+            .left_broadcast()
+            .map(|instructions| (instructions, self.still_pinned()));
         let result = meanwhile();
         if let Some((instructions, _pin)) = issued {
             self.synchronise(instructions);
@@ -306,21 +308,38 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     #[inline(never)]
     fn send_on_slots(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, range: Range) {
         let pin = self.still_pinned();
-        let (me, generation) = (pin.cpu, token.generation.get());
+        let broadcasts = self.choose_targets(token, space, range);
+        pin.hand_over();
+        if broadcasts {
+            return self.send_under_any_tag(token, space, range);
+        }
+        if self.follows_interrupts() {
+            self.interrupt_targets(token, Asked::space(space.id), range);
+            self.sampled_interrupts(token, space);
+        } else {
+            // A tail call.
+            self.interrupt_targets(token, Asked::space(space.id), range);
+        }
+    }
+
+    /// Chooses the targets of the token, of a space on per-CPU tags, and writes the log. Returns whether a broadcast
+    /// under every tag is expected to cost less than interrupts. Pinned.
+    // Not inlined: the request needs no room for this.
+    #[inline(never)]
+    fn choose_targets(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, range: Range) -> bool {
+        let me = self.kernel.cpu();
         let sample = self.begin_sample(token, me);
         // With no other CPU in the set, no CPU needs a log entry, and there are no targets. A slot that is behind
         // across this generation, or across a broadcast, which leaves no entry either, flushes everything (C6).
-        let alone = self.runs_alone(space, me);
-        if self.policy().requests == Requests::Log && !alone {
-            space.log.append(generation, &range);
+        if self.runs_alone(space, me) {
+            return false;
+        }
+        if self.policy().requests == Requests::Log {
+            space.log.append(token.generation.get(), &range);
         }
         // A post cannot name the space whose set a CPU is to leave, so only a caller that waits here can request that.
         let may_trim = token.at_once || self.policy().requests != Requests::Log;
-        let (mut targets, departing) = if alone {
-            (CpuMask::EMPTY, false)
-        } else {
-            self.targets_and_departed(space, range.tables(), me, may_trim)
-        };
+        let (mut targets, departing) = self.targets_and_departed(space, range.tables(), me, may_trim);
         // The descriptor may also tell a target to leave: it may have left the space before it answers.
         if departing || self.departs_on_request() && self.policy().requests == Requests::PerRequest {
             token.depart_from(space);
@@ -328,25 +347,27 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // A broadcast removes no CPU from a set and proves nothing about walks; an early synchronisation proves nothing
         // at all.
         let by_interrupts = token.with_walkers || departing || self.machine().errata.interrupt_too;
-        if !by_interrupts && self.prefer_broadcast(space, &targets, &range, sample.map(|sample| sample.number)) {
-            let targets = targets.len();
-            self.kernel.event(Event::Chose {
-                way: Way::Broadcast,
-                targets: targets as u32,
-            });
-            self.broadcast_any_tag(&range);
-            drop(pin);
-            return self.sampled_any_tag(space, me, sample, targets);
-        }
+        let broadcasts = !by_interrupts && self.prefer_broadcast(space, &targets, &range, sample);
         if token.with_walkers {
             let walking = self.walkers_of(space, me);
             token.add_walkers(space, &walking, &mut targets);
         }
-        let encoded = &EncodedRequest::space(space.id, generation, &range);
-        // What it needs is in the request: less lies in this frame while others are interrupted.
-        let local = |engine: &Self| engine.flush_here(engine.kernel.cpu(), space, encoded.generation(), encoded.range());
-        self.interrupt(token, &targets, encoded, pin, &local);
-        self.sampled_interrupts(token, space, me, sample, targets.len());
+        token.targets.set(targets);
+        broadcasts
+    }
+
+    /// Broadcasts under every tag in place of interrupts to the targets of the token. Takes over the caller's pin.
+    #[inline(never)]
+    fn send_under_any_tag(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, range: Range) {
+        let pin = self.still_pinned();
+        let targets = token.targets.replace(CpuMask::EMPTY).len();
+        self.kernel.event(Event::Chose {
+            way: Way::Broadcast,
+            targets: targets as u32,
+        });
+        self.broadcast_any_tag(&range);
+        drop(pin);
+        self.sampled_any_tag(token, space, targets);
     }
 
     /// Flushes a space on a system-wide tag: by one broadcast. Takes over the caller's pin.
@@ -355,7 +376,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let (pin, tag) = (self.still_pinned(), Mode::tag_in(word));
         let me = pin.cpu;
         let sample = self.begin_sample(token, me);
-        let looks = sample.is_some_and(|sample| self.looks(space, sample.number));
+        let looks = sample.is_some_and(|sample| self.looks(space, sample));
         // A request that may end in demotion has more to do while pinned than to wait for its broadcast.
         if token.leaves_broadcast && !looks && self.machine().errata == Errata::NONE {
             token.leave_broadcast(self.issue_for(space, me, tag, &range));
@@ -364,11 +385,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let any = self.broadcast_and_sync(space, me, tag, &range);
         if self.machine().errata.interrupt_too {
             self.ipi_after_broadcast(token, space, pin);
-        } else if let Some(sample) = sample
-            && looks
-        {
+        } else if looks {
             if any {
-                self.learn(Way::Broadcast, 0, self.since(sample.begun));
+                self.learn_broadcast(token);
             }
             pin.hand_over();
             self.consider_demotion(token, space, word);

@@ -21,7 +21,7 @@ use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::{Range, Stride};
 use crate::space::{Mode, Space};
 use crate::transport::handler::Next;
-use crate::transport::request::{DecodedRequest, EncodedRequest, Request, WaitOnDrop, send_or_wait};
+use crate::transport::request::{Asked, DecodedRequest, Request, WaitOnDrop, send_or_wait};
 use crate::transport::room::{Placed, Room};
 use core::cell::Cell;
 
@@ -246,7 +246,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.refuse_in_handler();
         let mut room = Room::new();
         let placed = Placed::new(&mut room, Request::to_one(), |request| {
-            request.fill(&EncodedRequest::space(space.id, generation, &range), 0, 0);
+            request.fill(&Asked::space(space.id).encode(generation, &range), 0, 0);
         });
         let (request, queued) = (&*placed, Cell::new(false));
         // This frame is not left before the target is done with it, not even if a hook panics (C5).

@@ -16,6 +16,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// later reads the new generation, because its join is a full barrier too.
     ///
     /// `keep_lazy`: lazy CPUs may not be skipped, because page-table pages are freed (C3) or tags change.
+    // Not inlined: what follows in its callers needs no room for this.
+    #[inline(never)]
     pub(crate) fn targets(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> CpuMask<W> {
         self.targets_and_departed(space, keep_lazy, me, false).0
     }
@@ -236,8 +238,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Waits until `cpu` is not in the middle of a switch. Returns its state after it.
-    #[cold]
-    #[inline(never)]
+    // Always: with a frame of its own a report would lie deeper (`cargo xtask stack`).
+    #[inline(always)]
     fn wait_until_switched(&self, cpu: CpuId, me: CpuId, space: u64) -> State {
         let mut state = State::KERNEL;
         let over = || {

@@ -79,7 +79,6 @@ impl Flushed {
 #[must_use = "the flush is not complete until it is waited for"]
 #[repr(C)]
 pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
-    pub(crate) engine: &'e Engine<'k, K, W>,
     pub(crate) targets: Cell<CpuMask<W>>,
     /// Targets whose queue was full when the request was sent.
     pub(crate) full: Cell<CpuMask<W>>,
@@ -96,13 +95,14 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) expected: Cell<u32>,
     /// Interrupts sent for the request.
     pub(crate) interrupts: Cell<u32>,
-    /// For a timed request: the nanoseconds that it took until it was sent, and from the begin of the wait on the time
-    /// from which on its cost is measured, modulo 2^32; 0 for another.
-    timed: Cell<u32>,
+    /// Measures the cost of a request that is a sample.
+    pub(crate) timer: Timer,
     /// Number of walkers among the targets, if every walk that could hold a link is included.
     interrupted_walkers: Cell<Maybe>,
     /// Instructions of a broadcast that the caller synchronises, pinned.
     issued: Cell<Maybe>,
+    /// Whether the request is a sample.
+    pub(crate) timed: Cell<bool>,
     /// Whether the request knows the number of its targets.
     pub(crate) counted: Cell<bool>,
     /// Whether targets are removed from the walker set of the space that it names.
@@ -117,6 +117,8 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) at_once: bool,
     /// Whether the flushed range is with tables: for the proof.
     pub(crate) tables: bool,
+    /// Before the room: a word that is not a repeated byte, or the compiler writes it and the room by one `memset`.
+    pub(crate) engine: &'e Engine<'k, K, W>,
     /// Tickets of the first targets, in the order of the set; written by [`expect`](Self::expect). For targets beyond
     /// these the waiter accepts a slightly later ticket. Or a request, if that is how the flush is sent. Last, so that
     /// the creation of a token does not write it.
@@ -140,16 +142,31 @@ impl Maybe {
     }
 }
 
-/// Deadline of a wait.
-pub(crate) struct Watchdog {
-    looks: u32,
-    /// In ns; 0 before it is set.
-    deadline: u64,
-}
+/// Polls of a wait are counted from here on. Each 256th reads the clock, not the first: most waits are over by then.
+pub(crate) const FIRST_LOOK: u32 = 254;
 
-impl Watchdog {
-    pub(crate) const fn new() -> Self {
-        Watchdog { looks: 0, deadline: 0 }
+/// A time of less than four seconds that can be interrupted. While it runs: when it began, in ns modulo 2^32; while it is
+/// interrupted: how long it has run.
+pub(crate) struct Timer(Cell<u32>);
+
+impl Timer {
+    pub(crate) fn begin(&self, now: u64) {
+        self.0.set(now as u32);
+    }
+
+    /// From running to interrupted.
+    pub(crate) fn pause(&self, now: u64) {
+        self.0.set((now as u32).wrapping_sub(self.0.get()));
+    }
+
+    /// From interrupted to running.
+    pub(crate) fn resume(&self, now: u64) {
+        self.pause(now);
+    }
+
+    /// How long it has run, ns.
+    pub(crate) fn end(&self, now: u64) -> u64 {
+        u64::from((now as u32).wrapping_sub(self.0.get()))
     }
 }
 
@@ -167,9 +184,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             place: Cell::new(Place::NOWHERE),
             expected: Cell::new(0),
             interrupts: Cell::new(0),
-            timed: Cell::new(0),
+            timer: Timer(Cell::new(0)),
             interrupted_walkers: Cell::new(Maybe::NONE),
             issued: Cell::new(Maybe::NONE),
+            timed: Cell::new(false),
             counted: Cell::new(false),
             forgets_walks: Cell::new(false),
             departs: Cell::new(false),
@@ -207,12 +225,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     #[inline(always)]
     fn wait_and(&self, serve: impl Fn() -> bool, report: impl Fn(), mut done: impl FnMut() -> bool) {
-        let mut watchdog = Watchdog::new();
+        let (mut looks, mut deadline) = (FIRST_LOOK, 0);
         K::Facade::wait_until(|| {
             if done() || serve() && done() {
                 return true;
             }
-            if self.is_overdue(&mut watchdog) {
+            if self.is_overdue(&mut looks, &mut deadline) {
                 report();
             }
             false
@@ -227,13 +245,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// One poll of a wait that is not over. Returns whether it has taken too long and must be reported (C7): true only
-    /// once.
-    #[inline]
-    pub(crate) fn is_overdue(&self, watchdog: &mut Watchdog) -> bool {
+    /// once. Counts the polls in `looks`, from [`FIRST_LOOK`] on, and keeps the deadline, ns, 0 at first.
+    // Two arguments: in one structure both would be kept in memory.
+    #[inline(always)]
+    pub(crate) fn is_overdue(&self, looks: &mut u32, deadline: &mut u64) -> bool {
         let bound = self.policy().stuck_ns;
-        watchdog.looks = watchdog.looks.wrapping_add(1);
-        // Not at the first polls: most waits are over by then, and need no clock.
-        bound != 0 && watchdog.looks % 256 == 2 && self.is_over(&mut watchdog.deadline, bound)
+        *looks = looks.wrapping_add(1);
+        bound != 0 && *looks % 256 == 0 && self.is_over(deadline, bound)
     }
 
     /// Whether `deadline`, ns, has passed; true only once. The first call sets it (0 before).
@@ -373,9 +391,10 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     fn wait_for_targets(&self) {
         let engine = self.engine;
         self.begin_timed_wait();
-        let _pin = (!engine.policy().wait.is_preemptible()).then(|| engine.pinned());
+        let _pin = engine.pin_wait();
         let mut place = TargetPlace::default();
-        while let Some(cpu) = self.next_unanswered(&mut place) {
+        while self.next_unanswered(&mut place) {
+            let cpu = place.found();
             let answered = || engine.has_answered(&engine.cpus[cpu], place.ticket);
             engine.wait_deep(|| self.report_late(cpu), answered);
         }
@@ -402,58 +421,55 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         self.issued.get().get()
     }
 
-    /// This request is timed, and took so many nanoseconds until it was sent. The cost is learned from all answers.
-    pub(crate) fn was_sent_in(&self, took: u64) {
-        self.timed.set(took.clamp(1, u64::from(u32::MAX)) as u32);
-    }
-
     /// The wait for this request begins, perhaps long after it was sent: what lies between is not its cost.
     #[inline]
     pub(crate) fn begin_timed_wait(&self) {
-        if self.is_timed() {
-            let now = self.engine.kernel.now_ns() as u32;
-            self.timed.set(now.wrapping_sub(self.timed.get()) | 1);
+        if self.engine.is_timed(self) {
+            self.timer.resume(self.engine.kernel.now_ns());
         }
     }
 
     /// All targets have answered: learns the cost of a timed request.
     #[inline]
     pub(crate) fn learn_from_answers(&self) {
-        if self.is_timed() {
-            let took = (self.engine.kernel.now_ns() as u32).wrapping_sub(self.timed.get());
-            let targets = self.targets().len() as u64;
-            self.engine.learn(Way::Interrupts, targets, u64::from(took));
+        if self.engine.is_timed(self) {
+            self.learn();
         }
     }
 
-    #[inline]
-    fn is_timed(&self) -> bool {
-        self.engine.policy().reach.is_adaptive() && self.timed.get() != 0
+    // Not inlined: the wait keeps less at hand.
+    #[cold]
+    #[inline(never)]
+    fn learn(&self) {
+        let took = self.timer.end(self.engine.kernel.now_ns());
+        self.engine.learn(Way::Interrupts, self.targets().len() as u64, took);
     }
 
-    /// The next target that has not answered; the ticket that it has to answer is noted in `place`.
+    /// Finds the next target that has not answered, and notes it and the ticket that it has to answer in `place`. Returns
+    /// whether there is one.
     // Not inlined: the wait needs no room for this.
     #[inline(never)]
-    fn next_unanswered(&self, place: &mut TargetPlace) -> Option<CpuId> {
+    fn next_unanswered(&self, place: &mut TargetPlace) -> bool {
+        const { assert!(W * 64 + AHEAD < u16::MAX as usize) };
         while let Some(cpu) = self.targets().next_from(place.from as usize) {
             let index = place.index;
-            (place.index, place.from) = (index + 1, cpu as u32 + 1);
+            (place.index, place.from) = (index + 1, cpu as u16 + 1);
             place.ticket = self.needed(index as usize, cpu);
             if !self.engine.has_answered(&self.engine.cpus[cpu], place.ticket) {
-                return Some(cpu);
+                return true;
             }
             // The next targets were interrupted little later, so they have likely answered too: prefetch their lines
             // together. Lines of CPUs that have not answered should stay with them.
-            while place.looked_ahead <= index + AHEAD as u32
+            while place.looked_ahead <= index + AHEAD as u16
                 && let Some(next) = self.targets().next_from(place.ahead_from as usize)
             {
                 if place.looked_ahead > index {
                     self.prefetch_answer(place.looked_ahead as usize, next);
                 }
-                (place.looked_ahead, place.ahead_from) = (place.looked_ahead + 1, next as u32 + 1);
+                (place.looked_ahead, place.ahead_from) = (place.looked_ahead + 1, next as u16 + 1);
             }
         }
-        None
+        false
     }
 
     /// Reports that `cpu` has not answered.
@@ -470,11 +486,18 @@ struct TargetPlace {
     /// The ticket of the last target that was found.
     ticket: u64,
     /// The next target: its index in the set, and where its number is looked for.
-    index: u32,
-    from: u32,
+    index: u16,
+    from: u16,
     /// The same for the next target whose answer is prefetched.
-    looked_ahead: u32,
-    ahead_from: u32,
+    looked_ahead: u16,
+    ahead_from: u16,
+}
+
+impl TargetPlace {
+    /// The target that was found.
+    fn found(&self) -> CpuId {
+        self.from as usize - 1
+    }
 }
 
 #[cfg(test)]

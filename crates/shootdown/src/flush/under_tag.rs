@@ -20,7 +20,7 @@ use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::EncodedRequest;
+use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -125,9 +125,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if token.with_walkers {
                 token.add_walkers(space, &self.walkers_of(space, me), &mut targets);
             }
-            let encoded = &EncodedRequest::tag(tag, &range);
-            let local = |engine: &Self| engine.flush_tag_here(tag, &encoded.range());
-            self.interrupt(token, &targets, encoded, pin, &local);
+            self.interrupt(token, targets, (Asked::tag(tag), range), pin);
         }
     }
 
@@ -146,13 +144,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// The local part under a roll-over tag, for any loaded space.
     pub(crate) fn flush_tag_here(&self, tag: Tag, range: &Range) {
-        self.masked(|| {
-            if range.is_walkable(self.policy().ceiling) {
-                self.flush_pages(tag, *range);
-            } else {
-                self.flush_tag(tag);
-            }
-        });
+        self.masked(|| self.flush_under(tag, *range));
+    }
+
+    /// Flushes `range` on this CPU under `tag`: its pages, or everything. Interrupts off.
+    #[inline]
+    pub(crate) fn flush_under(&self, tag: Tag, range: Range) {
+        if range.is_walkable(self.policy().ceiling) {
+            self.flush_pages(tag, range);
+        } else {
+            self.flush_tag(tag);
+        }
     }
 
     /// After a broadcast, on processors that acknowledge the synchronisation too early: interrupts every CPU that may
@@ -166,7 +168,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.machine().errata.interrupt_too {
             let running = self.running(space, pin.cpu);
             if !running.is_empty() {
-                self.interrupt(token, &running, &EncodedRequest::SYNCHRONISE, pin, &|_| {});
+                self.interrupt(token, running, (Asked::SYNCHRONISE, Range::WHOLE), pin);
             }
         }
     }

@@ -82,6 +82,21 @@ impl<F: Facade> FlushLog<F> {
     /// The range of `generation`, or `None` when it is unknown.
     #[inline]
     pub(crate) fn read(&self, generation: u64) -> Option<Range> {
+        // Not long: the writer excludes long ranges.
+        self.read_word(generation)
+            .map(|word| Range::from_word(word, || u64::MAX))
+    }
+
+    /// [`read`](Self::read) in a function of its own, for a caller with much at hand. Returns the word of the range, which
+    /// is not 0 because the number of strides is in it; 0 if it is unknown.
+    #[inline(never)]
+    pub(crate) fn read_apart(&self, generation: u64) -> u64 {
+        self.read_word(generation).unwrap_or(0)
+    }
+
+    /// The word of that range.
+    #[inline]
+    fn read_word(&self, generation: u64) -> Option<u64> {
         let entry = self.entry(generation);
         // Pairs with the release store in `append`.
         if entry.key.load(Ordering::Acquire) != generation {
@@ -90,8 +105,7 @@ impl<F: Facade> FlushLog<F> {
         // Acquire: the second read of the key comes after that of the range, and finds BUSY if the range was being
         // replaced.
         let range = entry.range.load(Ordering::Acquire);
-        // Not long: the writer excludes long ranges.
-        (entry.key.load(Ordering::Relaxed) == generation).then(|| Range::from_word(range, || u64::MAX))
+        (entry.key.load(Ordering::Relaxed) == generation).then_some(range)
     }
 }
 

@@ -45,7 +45,7 @@ use crate::flush::token::Token;
 use crate::hooks::{Answer, Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::EncodedRequest;
+use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -95,7 +95,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         } else {
-            self.interrupt(token, &on_tag, &EncodedRequest::CATCH_UP, pin, &|_| {});
+            self.interrupt(token, on_tag, (Asked::CATCH_UP, Range::WHOLE), pin);
         }
     }
 
@@ -113,11 +113,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.log_if_kept(space, token.generation.get(), &range);
         self.sync_local(space, me);
         self.broadcast_and_sync(space, me, tag, &range);
-        let (targets, on_tag) = self.demotion_targets(space, &range, me);
+        // A tail call.
+        pin.hand_over();
+        self.interrupt_in_demotion(token, space, range, word);
+    }
+
+    /// The interrupts of that flush. Ends the demotion if no CPU is on the tag. Takes over the caller's pin.
+    #[inline(never)]
+    fn interrupt_in_demotion(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, range: Range, word: u64) {
+        let pin = self.still_pinned();
+        let (targets, on_tag) = self.demotion_targets(space, &range, pin.cpu);
         if on_tag.is_empty() {
-            self.finish_demotion(space, word, tag);
+            self.finish_demotion(space, word, Mode::tag_in(word));
         }
-        self.interrupt(token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {});
+        self.interrupt(token, targets, (Asked::CATCH_UP, Range::WHOLE), pin);
     }
 
     /// The targets of a flush during demotion, and which of them are still on the tag. Where a broadcast alone is not
@@ -151,6 +160,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// No CPU is on the tag: publishes `PerCpu`, invalidates the tag everywhere, frees it. Pinned.
+    #[inline(never)]
     fn finish_demotion(&self, space: &Space<K::Facade, W>, word: u64, tag: Tag) {
         // If the exchange fails, another flush has found the same.
         if space.change_mode(word, Mode::PerCpu).is_none() {

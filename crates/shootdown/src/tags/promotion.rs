@@ -23,7 +23,7 @@ use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::EncodedRequest;
+use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -124,7 +124,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let _ = space.change_mode(word, Mode::System(tag));
             return;
         }
-        self.interrupt(token, &stragglers, &EncodedRequest::CATCH_UP, pin, &|_| {});
+        self.interrupt(token, stragglers, (Asked::CATCH_UP, Range::WHOLE), pin);
     }
 
     /// A tag for promotion. Reclaims freed tags by one broadcast over all tags when none is left. The caller's pin
@@ -256,7 +256,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.report_stuck(me, target, (space.id, generation));
             }
             let token = self.token(space.id, generation);
-            token.sends(|token| self.interrupt(token, &targets, &EncodedRequest::CATCH_UP, pin, &|_| {}));
+            token.sends(|token| self.interrupt(token, targets, (Asked::CATCH_UP, Range::WHOLE), pin));
             token.wait_in_place();
             if keeper.is_none() {
                 return;

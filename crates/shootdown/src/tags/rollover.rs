@@ -8,7 +8,7 @@
 use crate::cpu::state::PerCpu;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::flush::token::Watchdog;
+use crate::flush::token::FIRST_LOOK;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
@@ -65,12 +65,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Serves no requests: this CPU is in the middle of a switch, and its answer would say that the switch is over
     /// (`wait_for_leavers`). The wait still ends (C5), since the holder has interrupts off and waits for no CPU.
     fn lock_rollover(&self, me: CpuId, space: &Space<K::Facade, W>) {
-        let mut watchdog = Watchdog::new();
+        let (mut looks, mut deadline) = (FIRST_LOOK, 0);
         K::Facade::wait_until(|| {
             // Pairs with the release in `rolled_tag_slowly`.
             let taken = self.rollover.lock.0.compare_exchange_full(0, me as u64 + 1);
             if let Err(holder) = taken
-                && self.is_overdue(&mut watchdog)
+                && self.is_overdue(&mut looks, &mut deadline)
             {
                 self.report_stuck(me, holder as CpuId - 1, (space.id, 0));
             }

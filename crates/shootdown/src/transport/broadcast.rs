@@ -123,14 +123,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     pub(crate) fn issue_for(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> u32 {
         if self.kernel.broadcast_is_targeted() {
-            self.issue_aimed(space, me, tag, range)
+            self.issue_aimed(space, me, tag, *range)
         } else {
             self.issue(tag, range)
         }
     }
 
     #[inline(never)]
-    fn issue_aimed(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> u32 {
+    fn issue_aimed(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: Range) -> u32 {
         // C1: a CPU joins the set before it loads the tag, with a full barrier, and stays a member while the space has
         // the tag (`depart`). A CPU that is missed here, after the request's own barrier, joins later, and fills only
         // new entries. An offline CPU flushes everything before it is online again (C5); its join of the online set
@@ -146,22 +146,22 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         } else {
             self.issue_by(tag, range, |what| self.kernel.broadcast_to(&holders, what))
         };
-        self.flush_tag_here(tag, range);
+        self.flush_tag_here(tag, &range);
         instructions
     }
 
     /// Issues broadcasts to every CPU, without waiting. Returns the number of instructions.
     pub(crate) fn issue(&self, tag: Tag, range: &Range) -> u32 {
-        self.issue_by(tag, range, |what| self.kernel.broadcast(what))
+        self.issue_by(tag, *range, |what| self.kernel.broadcast(what))
     }
 
     #[inline(never)]
-    fn issue_by(&self, tag: Tag, range: &Range, send: impl Fn(Broadcast)) -> u32 {
+    fn issue_by(&self, tag: Tag, range: Range, send: impl Fn(Broadcast)) -> u32 {
         // One after the other: what is left of an iterator would be kept on the stack (`cargo xtask stack`).
-        let instructions = self.issue_half(tag, range, &send);
+        let instructions = self.issue_half(tag, &range, &send);
         match self.user_half(tag) {
             None => instructions,
-            Some(user_half) => instructions + self.issue_half(user_half, range, &send),
+            Some(user_half) => instructions + self.issue_half(user_half, &range, &send),
         }
     }
 

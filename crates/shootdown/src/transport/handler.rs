@@ -75,7 +75,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if cpu.queue.has_ready() {
             let ready = cpu.queue.take();
             self.flush_everything_here();
-            self.serve_queue(cpu, None, ready);
+            self.serve_queue(cpu, core::ptr::null(), ready);
         }
         // The queue is not scanned again: a requester that adds to it from now on sees this CPU offline, and takes the
         // request back.
@@ -91,7 +91,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let _serving = cpu.own.serving.set();
         if cpu.queue.has_ready() {
             let ready = cpu.queue.take();
-            self.serve_queue(cpu, None, ready);
+            self.serve_queue(cpu, core::ptr::null(), ready);
         }
         if let Some(take) = self.take_posts(cpu) {
             self.serve_posts(cpu, take, false);
@@ -111,6 +111,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let first = cpu.queue.next(&mut ready);
             let rest = first.filter(|&request| !self.answer_leaf(cpu, request));
             if rest.is_some() || ready != 0 {
+                let rest = rest.unwrap_or(core::ptr::null());
                 match self.policy().ack {
                     Ack::Early => self.serve_queue_early(cpu, rest, ready),
                     Ack::Late => self.serve_queue(cpu, rest, ready),
@@ -127,53 +128,70 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.served(cpu, take);
     }
 
-    /// Carries out `first`, if there is one, then those of `ready`. Acknowledges each after it. After that a request may
+    /// Carries out `first`, unless it is null, then those of `ready`. Acknowledges each after it. After that a request may
     /// be gone.
     #[inline(never)]
-    fn serve_queue(
-        &self,
-        cpu: &PerCpu<K::Facade>,
-        mut first: Option<*const Request<K::Facade>>,
-        mut ready: u64,
-    ) {
-        while let Some(request) = first.take().or_else(|| cpu.queue.next(&mut ready)) {
-            // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged,
-            // which is the last thing that is done with it.
-            self.serve_one(cpu, unsafe { &*request });
+    fn serve_queue(&self, cpu: &PerCpu<K::Facade>, first: *const Request<K::Facade>, ready: u64) {
+        let (mut request, mut ready) = (first, ready);
+        loop {
+            if !request.is_null() {
+                // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged,
+                // which is the last thing that is done with it.
+                self.serve_one(cpu, unsafe { &*request });
+            }
+            if ready == 0 {
+                return;
+            }
+            (request, ready) = cpu.queue.next_apart(ready);
         }
     }
 
     /// The same in the interrupt handler, where it may acknowledge before it carries a request out.
     #[inline(never)]
-    fn serve_queue_early(
-        &self,
-        cpu: &PerCpu<K::Facade>,
-        mut first: Option<*const Request<K::Facade>>,
-        mut ready: u64,
-    ) {
-        while let Some(request) = first.take().or_else(|| cpu.queue.next(&mut ready)) {
-            // SAFETY: as above.
-            let request = unsafe { &*request };
-            let (decoded, walked, _) = request.decode();
-            if self.may_answer_early(decoded, walked) {
-                request.acknowledge();
-                // The space whose set it would leave may be gone: it stays in.
-                self.execute_decoded(cpu, decoded, 0);
-            } else {
-                self.serve_one(cpu, request);
+    fn serve_queue_early(&self, cpu: &PerCpu<K::Facade>, first: *const Request<K::Facade>, ready: u64) {
+        let (mut request, mut ready) = (first, ready);
+        loop {
+            if !request.is_null() {
+                // SAFETY: as above.
+                self.serve_one_early(cpu, unsafe { &*request });
             }
+            if ready == 0 {
+                return;
+            }
+            (request, ready) = cpu.queue.next_apart(ready);
+        }
+    }
+
+    #[inline(always)]
+    fn serve_one_early(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
+        let (decoded, walked, _) = request.decode();
+        if self.may_answer_early(decoded, walked) {
+            request.acknowledge();
+            // The space whose set it would leave may be gone: it stays in.
+            self.execute_decoded(cpu, decoded, 0);
+        } else {
+            self.serve_one(cpu, request);
         }
     }
 
     #[inline(always)]
     fn serve_one(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
         self.execute(cpu, request);
+        if K::POLICY.is_none() || self.registers_walkers() {
+            self.forget_walks_for(cpu, request);
+        }
+        request.acknowledge();
+    }
+
+    /// Removes this CPU's registration as a walker, if that is asked.
+    // Not inlined: a loop around it keeps less at hand.
+    #[inline(never)]
+    fn forget_walks_for(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
         if self.registers_walkers()
             && let Some((walked, keep_loaded)) = request.walks_to_forget()
         {
             self.forget_walks(cpu, walked, keep_loaded);
         }
-        request.acknowledge();
     }
 
     /// Takes the posts to this CPU. Returns the number of the take, if there were any.
@@ -299,11 +317,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             DecodedRequest::Synchronise => self.kernel.local_sync(),
             DecodedRequest::Kernel { range } => self.flush_kernel_range(cpu, range),
             DecodedRequest::Tag { tag, range } => {
-                if range.is_walkable(self.policy().ceiling) {
-                    self.flush_pages(tag, range);
-                } else {
-                    self.flush_tag(tag);
-                }
+                self.flush_under(tag, range);
                 self.kernel.event(Event::Answered(Answer::Flushed));
             }
             DecodedRequest::Space { id, generation, range } => {
@@ -361,12 +375,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !walkable {
             return None;
         }
-        if self.is_one_instruction(range) {
-            self.flush_leaf_of(slot, tag, generation, range);
-        } else {
-            self.flush_pages_of(slot, tag, generation, *range);
-        }
-        Some(Answer::Flushed)
+        Some(self.flush_range_of(slot, tag, generation, range))
     }
 
     /// Whether the loaded slot of this CPU, which runs `space`, is behind by `generation` alone, and `generation` is

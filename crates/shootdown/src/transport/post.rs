@@ -9,14 +9,15 @@ use crate::hooks::{CpuId, Event, Kernel};
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Posts to every target, and interrupts those without a post since their last take. Once for a token.
+    /// Posts to every target of the token, and interrupts those without a post since their last take. Once for a token.
     ///
     /// Interrupts all of them if another send on this CPU is in progress below it. An interrupt may arrive between a
     /// post and its send, and its handler may flush. The posts that it finds were made by the send below, which has not
     /// sent its interrupt yet and cannot while the handler waits (C5).
     // Not inlined: the local part needs no room for this.
     #[inline(never)]
-    pub(crate) fn post(&self, token: &Token<'_, 'k, K, W>, targets: &CpuMask<W>, me: CpuId) {
+    pub(crate) fn post(&self, token: &Token<'_, 'k, K, W>, me: CpuId) {
+        let targets = token.targets();
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
         let sending = self.cpus[me].own.sending.set();
@@ -37,7 +38,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             token.expect(ticket);
             count += 1;
         }
-        token.targets.set(*targets);
         if sent > 0 {
             K::Facade::before_ipi();
             self.kernel.send_ipi(&fresh);

@@ -29,62 +29,96 @@ pub(crate) enum DecodedRequest {
     Synchronise,
 }
 
-/// A request as stored in a descriptor: the kind below the id or the tag, the range, the generation, the end of a long
-/// range. Built directly, not from a [`DecodedRequest`], so that no code has to match on the kind.
+/// What a request asks for: its kind, below the id or the tag. Small, so that its requester passes it in a register. Built
+/// directly, not from a [`DecodedRequest`], so that no code has to match on the kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked(u64);
+
+impl Asked {
+    /// [`DecodedRequest::CatchUp`].
+    pub(crate) const CATCH_UP: Asked = Asked(CATCH_UP);
+    /// The same, also for the requester, unless it is in lazy TLB mode.
+    pub(crate) const ALL_CATCH_UP: Asked = Asked(ALL_CATCH_UP);
+    /// The same, also for a requester in lazy TLB mode.
+    pub(crate) const ALL_CATCH_UP_WITH_TABLES: Asked = Asked(ALL_CATCH_UP_WITH_TABLES);
+    /// [`DecodedRequest::EndWalks`].
+    pub(crate) const END_WALKS: Asked = Asked(END_WALKS);
+    /// [`DecodedRequest::Synchronise`].
+    pub(crate) const SYNCHRONISE: Asked = Asked(SYNCHRONISE);
+    /// [`DecodedRequest::Kernel`].
+    pub(crate) const KERNEL: Asked = Asked(KERNEL);
+
+    /// [`DecodedRequest::Space`].
+    #[inline]
+    pub(crate) fn space(id: u64) -> Asked {
+        Asked(SPACE | id << NAME)
+    }
+
+    /// [`DecodedRequest::Tag`].
+    #[inline]
+    pub(crate) fn tag(tag: Tag) -> Asked {
+        Asked(TAG | u64::from(tag.0) << NAME)
+    }
+
+    /// Whether a target learns it only from a descriptor: a tag is not in the log, and synchronising is not catching
+    /// up.
+    #[inline]
+    pub(crate) fn needs_descriptor(self) -> bool {
+        matches!(self.0 & KIND, TAG | SYNCHRONISE)
+    }
+
+    /// The descriptor's words but for the addresses. A request without a range ignores it, one without a space the
+    /// generation.
+    #[inline]
+    pub(crate) fn encode(self, generation: u64, range: &Range) -> EncodedRequest {
+        let words = match self.0 & KIND {
+            SPACE => [self.0, range.word(), generation, range.second_word()],
+            TAG | KERNEL => [self.0, range.word(), 0, range.second_word()],
+            ALL_CATCH_UP | ALL_CATCH_UP_WITH_TABLES => [CATCH_UP, 0, 0, 0],
+            _ => [self.0, 0, 0, 0],
+        };
+        EncodedRequest { words }
+    }
+
+    /// What its requester does itself, while its targets do their part.
+    #[inline]
+    pub(crate) fn own_part(self) -> OwnPart {
+        match self.0 & KIND {
+            SPACE => OwnPart::Space(self.0 >> NAME),
+            TAG => OwnPart::Tag(Tag((self.0 >> NAME) as u16)),
+            KERNEL => OwnPart::Kernel,
+            ALL_CATCH_UP => OwnPart::CatchUp { if_lazy: false },
+            ALL_CATCH_UP_WITH_TABLES => OwnPart::CatchUp { if_lazy: true },
+            _ => OwnPart::Nothing,
+        }
+    }
+}
+
+/// What the requester does itself.
+pub(crate) enum OwnPart {
+    /// It flushes the range of the space with this id, if it has that loaded.
+    Space(u64),
+    /// It flushes the range under this tag.
+    Tag(Tag),
+    /// It flushes the range of the kernel.
+    Kernel,
+    /// It catches up in the space that it has loaded; in lazy TLB mode only `if_lazy`.
+    CatchUp { if_lazy: bool },
+    /// Nothing, or its caller has done it.
+    Nothing,
+}
+
+/// A request as stored in a descriptor: what is asked, the range, the generation, the end of a long range.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedRequest {
     words: [u64; 4],
 }
 
 impl EncodedRequest {
-    /// [`DecodedRequest::CatchUp`].
-    pub(crate) const CATCH_UP: EncodedRequest = EncodedRequest::plain(0);
-    /// [`DecodedRequest::EndWalks`].
-    pub(crate) const END_WALKS: EncodedRequest = EncodedRequest::plain(END_WALKS);
-    /// [`DecodedRequest::Synchronise`].
-    pub(crate) const SYNCHRONISE: EncodedRequest = EncodedRequest::plain(5);
-
-    const fn plain(kind: u64) -> EncodedRequest {
-        EncodedRequest {
-            words: [kind, 0, 0, 0],
-        }
-    }
-
-    #[inline]
-    fn of_range(kind: u64, name: u64, range: &Range, generation: u64) -> EncodedRequest {
-        EncodedRequest {
-            words: [kind | name << NAME, range.word(), generation, range.second_word()],
-        }
-    }
-
-    /// [`DecodedRequest::Space`].
-    #[inline]
-    pub(crate) fn space(id: u64, generation: u64, range: &Range) -> EncodedRequest {
-        EncodedRequest::of_range(SPACE, id, range, generation)
-    }
-
-    /// [`DecodedRequest::Tag`].
-    #[inline]
-    pub(crate) fn tag(tag: Tag, range: &Range) -> EncodedRequest {
-        EncodedRequest::of_range(2, u64::from(tag.0), range, 0)
-    }
-
-    /// [`DecodedRequest::Kernel`].
-    #[inline]
-    pub(crate) fn kernel(range: &Range) -> EncodedRequest {
-        EncodedRequest::of_range(3, 0, range, 0)
-    }
-
     /// The range, of a request that has one.
     #[inline]
-    pub(crate) fn range(&self) -> Range {
+    fn range(&self) -> Range {
         Range::from_word(self.words[1], || self.words[3])
-    }
-
-    /// The generation, of a request for a space.
-    #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        self.words[2]
     }
 
     /// The words of the descriptor, and how many of them are used.
@@ -92,9 +126,9 @@ impl EncodedRequest {
     fn in_full(&self, walked: u64, departed: u64) -> ([u64; 6], usize) {
         let [kind, range, generation, end] = self.words;
         let used = match kind & KIND {
-            SPACE | 2 | 3 if self.range().is_long() => 4,
+            SPACE | TAG | KERNEL if self.range().is_long() => 4,
             SPACE => 3,
-            2 | 3 => 2,
+            TAG | KERNEL => 2,
             _ => 1,
         };
         let flag = |address: u64, flag: u64| if address != 0 { flag } else { 0 };
@@ -106,23 +140,20 @@ impl EncodedRequest {
         };
         ([kind, range, generation, end, walked, departed], used)
     }
-
-    /// Whether a target learns it only from a descriptor: a tag is not in the log, and synchronising is not catching
-    /// up.
-    #[inline]
-    pub(crate) fn needs_descriptor(&self) -> bool {
-        matches!(self.words[0] & KIND, 2 | 5)
-    }
 }
 
 /// Bits of the kind, below the flags.
 const KIND: u64 = 7;
 
-/// The kind of [`DecodedRequest::Space`].
+// The kinds; in a descriptor the last two are `CATCH_UP`.
+const CATCH_UP: u64 = 0;
 const SPACE: u64 = 1;
-
-/// The kind of [`DecodedRequest::EndWalks`].
+const TAG: u64 = 2;
+const KERNEL: u64 = 3;
 const END_WALKS: u64 = 4;
+const SYNCHRONISE: u64 = 5;
+const ALL_CATCH_UP: u64 = 6;
+const ALL_CATCH_UP_WITH_TABLES: u64 = 7;
 
 /// Flag of a request with a space from whose walker set its targets are removed.
 const FORGET: u64 = 8;
@@ -238,15 +269,15 @@ impl<F: Facade> Request<F> {
         let kind = word(0);
         let range = || Range::from_word(word(1), || word(3));
         let decoded = match kind & KIND {
-            0 => DecodedRequest::CatchUp,
+            CATCH_UP => DecodedRequest::CatchUp,
             END_WALKS => DecodedRequest::EndWalks,
-            5 => DecodedRequest::Synchronise,
+            SYNCHRONISE => DecodedRequest::Synchronise,
             SPACE => DecodedRequest::Space {
                 id: kind >> NAME,
                 generation: word(2),
                 range: range(),
             },
-            2 => DecodedRequest::Tag {
+            TAG => DecodedRequest::Tag {
                 tag: Tag((kind >> NAME) as u16),
                 range: range(),
             },
@@ -397,6 +428,14 @@ impl<F: Facade> Queue<F> {
     #[inline]
     pub(crate) fn take(&self) -> u64 {
         self.ready.swap_full(0)
+    }
+
+    /// [`next`](Self::next) in a function of its own, for a CPU that serves deep in its stack (`cargo xtask stack`).
+    /// Returns the request, null if there is none, and the remaining bits.
+    #[inline(never)]
+    pub(crate) fn next_apart(&self, mut ready: u64) -> (*const Request<F>, u64) {
+        let next = self.next(&mut ready);
+        (next.unwrap_or(core::ptr::null()), ready)
     }
 
     /// The next request of those bits that was not taken back. Its slot is freed before it is served: its requester may

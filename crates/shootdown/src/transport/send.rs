@@ -10,8 +10,9 @@ use crate::engine::Engine;
 use crate::facade::Facade;
 use crate::flush::token::Token;
 use crate::hooks::{CpuId, Event, Kernel};
+use crate::range::Range;
 use crate::space::Space;
-use crate::transport::request::{EncodedRequest, Request, send_or_wait};
+use crate::transport::request::{Asked, Request, send_or_wait};
 
 /// Where the request of a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,16 +31,10 @@ impl Place {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Queues one request at every target, sends, and does the local part unless that came first. The token waits. Takes
+    /// Queues one request at every target, sends, and does the own part unless that came first. The token waits. Takes
     /// over the caller's pin, which the wait takes over if it spins.
     #[inline(never)]
-    pub(super) fn request(
-        &self,
-        token: &Token<'_, 'k, K, W>,
-        targets: &CpuMask<W>,
-        encoded: &EncodedRequest,
-        local: &dyn Fn(&Self),
-    ) {
+    pub(super) fn request(&self, token: &Token<'_, 'k, K, W>, asked: Asked, range: Range) {
         let pin = self.still_pinned();
         let me = pin.cpu;
         let _pin = match self.policy().wait.is_preemptible() {
@@ -49,10 +44,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 None
             }
         };
+        let encoded = &asked.encode(token.generation.get(), &range);
         let named_if = |asks: bool| if asks { token.named.get() } else { 0 };
         let walked = named_if(self.registers_walkers() && token.forgets_walks.get());
         let departed = named_if(self.departs_on_request() && token.departs.get());
-        token.targets.set(*targets);
         match self.own_request(me) {
             Some(own) => {
                 own.reopen();
@@ -62,18 +57,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             None => {
                 // SAFETY: once for a token, which is not moved before `await_request` has taken it out.
                 unsafe {
-                    token.room.put(Request::sending(), |request| request.fill(encoded, walked, departed));
+                    token
+                        .room
+                        .put(Request::sending(), |request| request.fill(encoded, walked, departed));
                 }
                 token.place.set(Place::TOKEN);
             }
         }
         // From here on `Token::sends` does not return before every target is done with it, even if a hook panics.
-        let full = self.queue_at(token, targets, me);
+        let full = self.queue_at(token, token.targets(), me);
         if full.is_empty() {
             token.report_interrupts();
         }
         if self.policy().order != Order::Serial {
-            local(self);
+            self.do_own_part(asked, token.generation.get(), range);
         }
         match full.is_empty() {
             true => token.count_targets(),
@@ -87,7 +84,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// The interrupts that are due have been sent when it returns, before any wait. A requester that found a queue empty
     /// must send the one that all later requesters rely on. Otherwise two requesters could each wait for a queue that is
     /// served only after the other's interrupt (C5).
-    // Not inlined: the local part needs no room for this.
+    // Not inlined: the own part needs no room for this.
     #[inline(never)]
     fn queue_at(&self, token: &Token<'_, 'k, K, W>, targets: &CpuMask<W>, me: CpuId) -> CpuMask<W> {
         let Some(request) = token.request() else {
@@ -203,12 +200,20 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     // Not inlined: a waiter serves requests deep in its stack, so little lies in its frame (`cargo xtask stack`).
     #[inline(never)]
     fn await_answers(&self) {
-        let engine = self.engine;
         let Some(request) = self.request() else { return };
         // `request` has left the pin to this wait, if waits spin.
-        let pin = (!engine.policy().wait.is_preemptible()).then(|| engine.still_pinned());
         self.begin_timed_wait();
-        self.wait_until_answered(request);
+        // Read after the calls: else two copies are kept at hand.
+        let engine = self.engine;
+        let _pin = engine.still_pinned_wait();
+        self.wait_until_answered(engine, request);
+        self.finish_request(request);
+    }
+
+    /// Every target is done with the request.
+    // Not inlined: the wait keeps less at hand.
+    #[inline(never)]
+    fn finish_request(&self, request: &Request<K::Facade>) {
         match self.place.replace(Place::NOWHERE) {
             // SAFETY: it was put there, and every target is done with it.
             Place::TOKEN => unsafe { self.room.take_out() },
@@ -216,14 +221,13 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         }
         self.learn_from_answers();
         self.targets.set(CpuMask::EMPTY);
-        drop(pin);
     }
 
     #[inline(always)]
-    fn wait_until_answered(&self, request: &Request<K::Facade>) {
+    fn wait_until_answered(&self, engine: &Engine<'_, K, W>, request: &Request<K::Facade>) {
         let report = || self.report_unanswered(request);
         let answered = || request.is_complete() || self.queue_rest(request) && request.is_complete();
-        self.engine.wait_deep(report, answered);
+        engine.wait_deep(report, answered);
     }
 
     /// Reports a CPU whose queue is full. If there is none, one that has not taken the request, or else one that is
@@ -259,7 +263,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     fn queue_at_full(&self, request: &Request<K::Facade>) -> bool {
         let engine = self.engine;
         let pin = engine.pinned();
-        let wait = || self.wait_until_answered(request);
+        let wait = || self.wait_until_answered(engine, request);
         let full = send_or_wait(wait, || engine.queue_at(self, &self.full.get(), pin.cpu));
         self.full.set(full);
         if full.is_empty() {

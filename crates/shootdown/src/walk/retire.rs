@@ -18,7 +18,7 @@ use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Kernel};
 use crate::range::Range;
 use crate::space::Space;
-use crate::transport::request::EncodedRequest;
+use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
 /// Proof that page-table pages unlinked before the flush may be freed, or reused at once. Paging-structure caches are
@@ -88,7 +88,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if targets.is_empty() {
             drop(pin);
         } else {
-            token.sends(|token| self.interrupt(token, &targets, &EncodedRequest::END_WALKS, pin, &|_| {}));
+            token.sends(|token| self.interrupt(token, targets, (Asked::END_WALKS, Range::WHOLE), pin));
         }
         token.wait_in_place();
         self.review_walks(space, interrupted);
@@ -120,7 +120,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.masked(|| self.forget_walks(&self.cpus[pin.cpu], walked, false));
         }
         if !targets.is_empty() {
-            token.sends(|token| self.interrupt(token, &targets, &EncodedRequest::END_WALKS, pin, &|_| {}));
+            token.sends(|token| self.interrupt(token, targets, (Asked::END_WALKS, Range::WHOLE), pin));
         }
         token.wait_in_place();
     }
@@ -221,12 +221,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// Adds walkers to the targets of this request. Those that the flush interrupts anyway stay registered: the next
     /// flush interrupts them as well, and registering anew is the largest cost of a free to a sticky walker.
-    pub(crate) fn add_walkers(
-        &self,
-        space: &Space<K::Facade, W>,
-        found: &ActiveWalkers<W>,
-        targets: &mut CpuMask<W>,
-    ) {
+    pub(crate) fn add_walkers(&self, space: &Space<K::Facade, W>, found: &ActiveWalkers<W>, targets: &mut CpuMask<W>) {
         let only_walkers = found.cpus.iter().filter(|&cpu| !targets.contains(cpu)).count();
         targets.union_with(&found.cpus);
         if found.registered && only_walkers > 0 {

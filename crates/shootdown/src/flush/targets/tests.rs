@@ -11,7 +11,7 @@ use crate::range::{Range, Stride};
 use crate::space::Space;
 use crate::space::log::{FlushLog, LOG_ENTRIES};
 use crate::testing::interleave::{self, InterleavedWord};
-use crate::transport::request::{EncodedRequest, Request};
+use crate::transport::request::{Asked, Request};
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
@@ -234,7 +234,7 @@ fn flush_waits_for_a_switching_cpu_to_load() {
 /// A request to catch up in CPU 0's queue.
 fn queued() -> &'static Request<World> {
     let asked = Box::leak(Box::new(Request::<World>::sending()));
-    asked.write(&EncodedRequest::CATCH_UP, 0, 0);
+    asked.write(&Asked::CATCH_UP.encode(0, &Range::WHOLE), 0, 0);
     asked
 }
 
@@ -294,11 +294,7 @@ fn handler_acknowledges_early_and_a_waiter_after_invalidation() {
             } else {
                 let generation = space.log.generation.fetch_add_full(1) + 1;
                 let asked: &'static Request<World> = Box::leak(Box::new(Request::sending()));
-                asked.write(
-                    &EncodedRequest::space(space.id(), generation, &Range::page(0x2000)),
-                    0,
-                    0,
-                );
+                asked.write(&Asked::space(space.id()).encode(generation, &Range::page(0x2000)), 0, 0);
                 assert!(me.queue.put(2, asked).is_some());
                 asked.sent(1);
                 Box::new(|| asked.is_complete())
@@ -324,7 +320,7 @@ fn first_of_two_dequeued_requests_catches_up_with_both() {
         let generation = space.log.generation.fetch_add_full(1) + 1;
         let asked: &'static Request<World> = Box::leak(Box::new(Request::sending()));
         asked.write(
-            &EncodedRequest::space(space.id(), generation, &Range::page(address)),
+            &Asked::space(space.id()).encode(generation, &Range::page(address)),
             0,
             0,
         );
@@ -385,7 +381,8 @@ fn overwritten_log_entry_flushes_the_tag() {
         |_, space| (&space.log, &space.log.generation),
         |engine, space, [first, last]| {
             let slot = &engine.cpus[1].own.slots[0];
-            engine.flush_logged(slot, &space.log, (first - 1, last), Tag(5));
+            slot.generation.store(first - 1, Ordering::Relaxed);
+            engine.flush_logged(slot, &space.log, last, Tag(5));
         },
         Local::Tag(Tag(5)),
     );

@@ -10,7 +10,7 @@ use crate::testing::interleave;
 use crate::testing::mock_kernel::{
     CLOCK, DESIGN, InWorld, ON_WAIT, REPORTED, SAYS_OFF, SEEN, Seen, Sys, World, all_answer, handle, many, on,
 };
-use crate::transport::request::{EncodedRequest, Request};
+use crate::transport::request::{Asked, Request};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
 use std::vec::Vec;
@@ -262,7 +262,7 @@ fn target_has_ended_its_walks_when_it_answers() {
     on(1, || drop(engine.walk(space)));
     let request: &'static Request<World> = Box::leak(Box::new(Request::sending()));
     let address = core::ptr::from_ref(space).expose_provenance() as u64;
-    request.write(&EncodedRequest::END_WALKS, address, 0);
+    request.write(&Asked::END_WALKS.encode(0, &Range::WHOLE), address, 0);
     assert!(engine.cpus[1].queue.put(0, request).is_some());
     request.sent(1);
     interleave::after_each(move || {

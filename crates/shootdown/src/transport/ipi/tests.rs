@@ -17,7 +17,7 @@ use crate::testing::interleave;
 use crate::testing::mock_kernel::{
     CLOCK, DESIGN, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, handle, many, on, three,
 };
-use crate::transport::request::{EncodedRequest, Request, TAKEN_BACK};
+use crate::transport::request::{Asked, Request, TAKEN_BACK};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
 use std::vec::Vec;
@@ -127,7 +127,7 @@ fn slot_wait_serves_requests_unless_the_handler_does() {
         let (engine, space) = three(Policy { wait, ..DESIGN });
         fill(engine, 1);
         let asked = Box::leak(Box::new(Request::<World>::sending()));
-        asked.write(&EncodedRequest::CATCH_UP, 0, 0);
+        asked.write(&Asked::CATCH_UP.encode(0, &Range::WHOLE), 0, 0);
         let asked: &'static Request<World> = asked;
         assert_eq!(engine.cpus[0].queue.put(1, asked), Some((1, true)));
         asked.sent(1);

@@ -14,7 +14,11 @@ fn cpu_coming_online_answers_after_flushing_everything() {
     // Its requester found it online before it went offline, or has just found it online again.
     let mut asked = CpuMask::EMPTY;
     asked.insert(1);
-    on(0, || engine.post(&engine.token(0, 0), &asked, 0));
+    on(0, || {
+        let token = engine.token(0, 0);
+        token.targets.set(asked);
+        engine.post(&token, 0);
+    });
     let answers = || engine.cpus[1].served.0.load(Ordering::Relaxed);
     let before = answers();
     SEEN.take();
@@ -32,7 +36,7 @@ fn cpu_coming_online_answers_after_flushing_everything() {
 fn cpu_going_offline_serves_requests_before_its_kernel_mapping_is_stale() {
     let (engine, _) = three(DESIGN);
     let request: &'static Request<World> = Box::leak(Box::new(Request::sending()));
-    request.write(&EncodedRequest::CATCH_UP, 0, 0);
+    request.write(&Asked::CATCH_UP.encode(0, &Range::WHOLE), 0, 0);
     assert!(engine.cpus[1].queue.put(0, request).is_some());
     request.sent(1);
     SEEN.take();
