@@ -1,7 +1,7 @@
 //! A flush, from the call to its proof.
 //!
 //! Owns the order of a flush: publish the entry writes, count the request, read the mode of the space's tag, then one
-//! function for each mode. `adaptive/sampling.rs` wraps all of that.
+//! function for each mode. `adaptive/sampling.rs` times some of them.
 //!
 //! ```text
 //!   mod.rs       flush, dispatch, flush_while       batch.rs         many spaces, one request
@@ -409,22 +409,23 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         generation: u64,
         range: &Range,
     ) {
-        self.masked(|| self.flush_on_masked(cpu, space, generation, range));
+        self.masked(|| self.flush_on_masked(cpu, space, generation, *range));
     }
 
     /// As [`flush_on`](Self::flush_on), with interrupts off.
-    #[inline(always)]
+    // Not inlined: a tail call for those that have interrupts off.
+    #[inline(never)]
     pub(crate) fn flush_on_masked(
         &self,
         cpu: &PerCpu<K::Facade>,
         space: &Space<K::Facade, W>,
         generation: u64,
-        range: &Range,
+        range: Range,
     ) {
         if cpu.state().id() != space.id {
             return;
         }
-        if self.flush_next(cpu, space, generation, range).is_some() {
+        if self.flush_next(cpu, space, generation, &range).is_some() {
             return;
         }
         self.flush_here_otherwise(cpu, space);

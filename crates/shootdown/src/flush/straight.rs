@@ -21,7 +21,7 @@ use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::{Range, Stride};
 use crate::space::{Mode, Space};
 use crate::transport::handler::Next;
-use crate::transport::request::{Asked, DecodedRequest, Request, WaitOnDrop, send_or_wait};
+use crate::transport::request::{Asked, Request, WaitOnDrop, send_or_wait};
 use crate::transport::room::{Placed, Room};
 use core::cell::Cell;
 
@@ -252,7 +252,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // This frame is not left before the target is done with it, not even if a hook panics (C5).
         let complete = WaitOnDrop(|| {
             let answered = || request.is_complete() || !queued.get() && self.queue_again(&queued, cpu, request);
-            self.wait_reporting(|| self.report_unanswered_one(cpu, request), answered);
+            let report = || self.report_stuck(self.kernel.cpu(), cpu, (space.id, generation));
+            self.wait_reporting(report, answered);
         });
         self.queue_one(&queued, cpu, request, me);
         if !serial {
@@ -282,17 +283,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         drop(sending);
         self.report_one(fresh);
-    }
-
-    /// Reports `cpu`, the only target of `request`.
-    #[cold]
-    #[inline(never)]
-    fn report_unanswered_one(&self, cpu: CpuId, request: &Request<K::Facade>) {
-        let about = match request.decode().0 {
-            DecodedRequest::Space { id, generation, .. } => (id, generation),
-            _ => (0, 0),
-        };
-        self.report_stuck(self.kernel.cpu(), cpu, about);
     }
 
     /// The same from within the wait, where the queue was full before. Returns whether the request is complete, because

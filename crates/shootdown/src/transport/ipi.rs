@@ -32,15 +32,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// The same for the targets in the token. Takes over the caller's pin.
-    // Not inlined: it has ten callers, and each copy is about 2 KiB (`cargo xtask size`).
+    // Not inlined: ten senders end in it.
     #[inline(never)]
     pub(crate) fn interrupt_targets(&self, token: &Token<'_, 'k, K, W>, asked: Asked, range: Range) {
         let pin = self.still_pinned();
-        let (alone, serial) = (token.targets().is_empty(), self.policy().order == Order::Serial);
-        if alone || serial {
+        let serial = self.policy().order == Order::Serial;
+        if serial {
             self.do_own_part(asked, token.generation.get(), range);
         }
-        if alone {
+        if token.targets().is_empty() {
+            if !serial {
+                self.do_own_part(asked, token.generation.get(), range);
+            }
             self.kernel.event(Event::LocalOnly);
             return;
         }
@@ -62,7 +65,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// The requester's part of a request. Pinned.
     #[inline(always)]
     pub(super) fn do_own_part(&self, asked: Asked, generation: u64, range: Range) {
-        self.masked(|| self.do_own_part_masked(asked, generation, range));
+        if asked.has_own_part() {
+            self.masked(|| self.do_own_part_masked(asked, generation, range));
+        }
     }
 
     /// The same with interrupts off.
@@ -72,14 +77,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let cpu = &self.cpus[self.kernel.cpu()];
         match asked.own_part() {
             OwnPart::Space(id) => {
-                if cpu.state().id() != id {
-                    return;
-                }
                 // SAFETY: interrupts are off; see `loaded`.
-                if let Some(space) = unsafe { self.loaded(cpu) } {
-                    self.flush_on_masked(cpu, space, generation, &range);
+                if cpu.state().id() == id
+                    && let Some(space) = unsafe { self.loaded(cpu) }
+                {
+                    self.flush_on_masked(cpu, space, generation, range);
                 }
             }
+            // No request has a tag where spaces have none; so the compiler leaves this out.
+            OwnPart::Tag(_) if !self.policy().tags.has_system_tags() => {}
             OwnPart::Tag(tag) => self.flush_under(tag, range),
             OwnPart::Kernel if self.policy().requests == Requests::Log => self.catch_up_kernel_apart(cpu),
             OwnPart::Kernel => self.flush_kernel_range(cpu, range),
@@ -88,7 +94,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     self.sync_loaded_space(cpu);
                 }
             }
-            OwnPart::Nothing => {}
         }
     }
 }

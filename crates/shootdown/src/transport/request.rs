@@ -80,7 +80,13 @@ impl Asked {
         EncodedRequest { words }
     }
 
-    /// What its requester does itself, while its targets do their part.
+    /// Whether its requester does something itself; if not, its caller has done it, or there is nothing to do.
+    #[inline]
+    pub(crate) fn has_own_part(self) -> bool {
+        self.0 & KIND >= SPACE
+    }
+
+    /// What its requester does itself, while its targets do their part. Only where it [does something](Self::has_own_part).
     #[inline]
     pub(crate) fn own_part(self) -> OwnPart {
         match self.0 & KIND {
@@ -88,8 +94,7 @@ impl Asked {
             TAG => OwnPart::Tag(Tag((self.0 >> NAME) as u16)),
             KERNEL => OwnPart::Kernel,
             ALL_CATCH_UP => OwnPart::CatchUp { if_lazy: false },
-            ALL_CATCH_UP_WITH_TABLES => OwnPart::CatchUp { if_lazy: true },
-            _ => OwnPart::Nothing,
+            _ => OwnPart::CatchUp { if_lazy: true },
         }
     }
 }
@@ -104,8 +109,6 @@ pub(crate) enum OwnPart {
     Kernel,
     /// It catches up in the space that it has loaded; in lazy TLB mode only `if_lazy`.
     CatchUp { if_lazy: bool },
-    /// Nothing, or its caller has done it.
-    Nothing,
 }
 
 /// A request as stored in a descriptor: what is asked, the range, the generation, the end of a long range.
@@ -147,11 +150,11 @@ const KIND: u64 = 7;
 
 // The kinds; in a descriptor the last two are `CATCH_UP`.
 const CATCH_UP: u64 = 0;
-const SPACE: u64 = 1;
-const TAG: u64 = 2;
-const KERNEL: u64 = 3;
-const END_WALKS: u64 = 4;
-const SYNCHRONISE: u64 = 5;
+const END_WALKS: u64 = 1;
+const SYNCHRONISE: u64 = 2;
+const SPACE: u64 = 3;
+const TAG: u64 = 4;
+const KERNEL: u64 = 5;
 const ALL_CATCH_UP: u64 = 6;
 const ALL_CATCH_UP_WITH_TABLES: u64 = 7;
 

@@ -34,7 +34,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Queues one request at every target, sends, and does the own part unless that came first. The token waits. Takes
     /// over the caller's pin, which the wait takes over if it spins.
     #[inline(never)]
-    pub(super) fn request(&self, token: &Token<'_, 'k, K, W>, asked: Asked, range: Range) {
+    pub(crate) fn request(&self, token: &Token<'_, 'k, K, W>, asked: Asked, range: Range) {
         let pin = self.still_pinned();
         let me = pin.cpu;
         let _pin = match self.policy().wait.is_preemptible() {
@@ -87,7 +87,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     // Not inlined: the own part needs no room for this.
     #[inline(never)]
     fn queue_at(&self, token: &Token<'_, 'k, K, W>, targets: &CpuMask<W>, me: CpuId) -> CpuMask<W> {
-        let Some(request) = token.request() else {
+        let Some(request) = token.in_progress() else {
             return CpuMask::EMPTY;
         };
         let flag = self.cpus[me].own.sending.set();
@@ -170,12 +170,15 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
 
     /// The request that this token has sent, until every target is done with it.
     #[inline]
-    fn request(&self) -> Option<&Request<K::Facade>> {
+    fn in_progress(&self) -> Option<&Request<K::Facade>> {
         match self.place.get() {
             Place::NOWHERE => None,
             // SAFETY: it was put there.
             Place::TOKEN => Some(unsafe { self.room.request() }),
-            Place(cpu) => Some(&self.engine.cpus[cpu as usize - 2].request.0),
+            Place(cpu) if self.engine.policy().requests.is_per_cpu() => {
+                Some(&self.engine.cpus[cpu as usize - 2].request.0)
+            }
+            Place(_) => None,
         }
     }
 
@@ -200,7 +203,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     // Not inlined: a waiter serves requests deep in its stack, so little lies in its frame (`cargo xtask stack`).
     #[inline(never)]
     fn await_answers(&self) {
-        let Some(request) = self.request() else { return };
+        let Some(request) = self.in_progress() else { return };
         // `request` has left the pin to this wait, if waits spin.
         self.begin_timed_wait();
         // Read after the calls: else two copies are kept at hand.
@@ -245,7 +248,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// All targets are known, and the local part is done: the request may be complete.
     #[inline]
     fn count_targets(&self) {
-        if let Some(request) = self.request() {
+        if let Some(request) = self.in_progress() {
             request.sent(self.expected.get());
             self.counted.set(true);
         }
