@@ -283,21 +283,6 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
     }
 
-    /// Pins a wait, if waits spin.
-    #[inline]
-    pub(crate) fn pin_wait(&self) -> WaitPin<'_, 'a, K, W> {
-        if !self.policy().wait.is_preemptible() {
-            self.kernel.pin();
-        }
-        self.still_pinned_wait()
-    }
-
-    /// Takes over a pin that was handed over, if waits spin.
-    #[inline]
-    pub(crate) fn still_pinned_wait(&self) -> WaitPin<'_, 'a, K, W> {
-        WaitPin(self)
-    }
-
     /// The tag mode of a space (acquire). A flush reads it *after* it increments the generation. Pairs with the full
     /// compare-exchange that publishes a promotion.
     #[inline]
@@ -365,18 +350,6 @@ impl<K: Kernel<W>, const W: usize> Pinned<'_, K, W> {
     #[inline]
     pub(crate) fn hand_over(self) {
         core::mem::forget(self);
-    }
-}
-
-/// Pins a wait if waits spin. It asks the policy again at the end: less is kept at hand during the wait.
-pub(crate) struct WaitPin<'e, 'k, K: Kernel<W>, const W: usize>(&'e Engine<'k, K, W>);
-
-impl<K: Kernel<W>, const W: usize> Drop for WaitPin<'_, '_, K, W> {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.0.policy().wait.is_preemptible() {
-            self.0.kernel.unpin();
-        }
     }
 }
 

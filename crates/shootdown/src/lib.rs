@@ -49,10 +49,10 @@
 //! | | and after every lockless walk that could hold a pointer to them | [`TablesFree`], the proof; `walk/` |
 //! | C1-C3 | the same for TLBs that belong to no CPU | `transport/secondary.rs`, [`Kernel::secondary`] |
 //! | C4 | a tag gets a new owner only when no CPU holds entries under it | `tags/`, `cpu/switch.rs` (`load_slot`) |
-//! | C5 | handlers take no lock; waiters serve requests | `transport/handler.rs`, `flush/token.rs` (`wait_reporting`) |
+//! | C5 | handlers take no lock; waiters serve requests | `transport/handler.rs`, `cpu/wait.rs` |
 //! | | no CPU waits for an offline one | `cpu/hotplug.rs` |
 //! | C6 | in any doubt, flush more | `space/log.rs`, `cpu/catch_up.rs` (`missed`), `range.rs`, `tags/pool.rs` |
-//! | C7 | a long wait is reported, never abandoned | `flush/token.rs` (`wait_reporting`), [`Kernel::stuck`] |
+//! | C7 | a long wait is reported, never abandoned | `cpu/wait.rs`, [`Kernel::stuck`] |
 //!
 //! # Where to read
 //! `engine.rs` holds all state and nothing of the protocol. The protocol is `impl Engine`, in folders above it; each
@@ -65,7 +65,7 @@
 //! | a flush, from the call to its proof | `flush/` |
 //! | lockless walks, and the freeing of page-table pages | `walk/` |
 //! | reaching other CPUs | `transport/` |
-//! | what a CPU has loaded; waiting for others | `cpu/`, `flush/token.rs` |
+//! | what a CPU has loaded; waiting for others | `cpu/` |
 //! | all state together | `engine.rs` |
 //! | state of a CPU, a space, the tags | `state.rs` of each folder, `space/`, `request.rs`, `slots.rs`, `pool.rs` |
 //! | values, and the kernel's side | `design/`, `cpuset.rs`, `range.rs`, `adaptive/costs.rs`, `hooks.rs`, `facade.rs` |

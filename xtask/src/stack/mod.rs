@@ -28,8 +28,8 @@ const POLICIES: [&str; 6] = ["ipi", "broadcast", "arm_ipi", "arm_broadcast", "ad
 /// The calls.
 const CALLS: [&str; 6] = ["flush", "flush_kernel", "switch_to", "on_ipi", "poll", "engine_init"];
 
-/// What each call may take under any policy, in bytes. `flush` has no room to spare on RISC-V; the others have about 5 %
-/// for other versions of the compiler.
+/// What each call may take under any policy, in bytes. `flush` has no room to spare on RISC-V; the others have about
+/// 5 % for other versions of the compiler.
 const LIMITS: [u64; 6] = [512, 560, 320, 320, 272, 256];
 
 /// Bytes of the deepest chain of each of these functions in assembly of the compiler.

@@ -262,8 +262,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Flushes the next kernel range that this CPU has not seen, or everything if that is due.
-    // Not inlined, and each branch ends in a tail call: a waiter serves deep in its stack (`cargo xtask stack`). So what
-    // is about to be flushed is noted as seen. Only this CPU reads that, with interrupts off.
+    // Not inlined, and each branch ends in a tail call: a waiter serves deep in its stack (`cargo xtask stack`). So it
+    // notes as seen what it is about to flush. Only this CPU reads that, with interrupts off.
     #[inline(never)]
     fn catch_up_kernel_further(&self, cpu: &PerCpu<K::Facade>, current: u64) {
         let seen = &cpu.own.kernel_seen;

@@ -1,10 +1,10 @@
-//! A CPU: what it has loaded, its switches between address spaces, how it comes online and goes offline, and how it
-//! catches up with flushes that skipped it.
+//! A CPU: what it has loaded, its switches between address spaces, how it comes online and goes offline, how it catches
+//! up with flushes that skipped it, and how it waits for others.
 //!
 //! ```text
 //!   state.rs      the words of a CPU, and which CPU writes which     switch.rs   switch_to, lazy TLB mode
 //!   catch_up.rs   from a slot that is behind to the generation       hotplug.rs  online, offline
-//!   local_flag.rs flags that no other CPU reads
+//!   local_flag.rs flags that no other CPU reads                      wait.rs     waits, and their reports
 //!   mask_seen.rs  whether interrupts were off, for reports
 //! ```
 //!
@@ -17,6 +17,7 @@
 //!   (`load_untagged`) every load drops everything.
 //! * **C5** `cpu_offline` answers pending requests; `cpu_online` flushes everything. In between no CPU waits for this
 //!   one.
+//! * **C7** `wait_and`: a wait that takes too long is reported, and continues.
 //!
 //! # Barriers
 //! ```text
@@ -51,3 +52,4 @@ pub(crate) mod local_flag;
 pub(crate) mod mask_seen;
 pub(crate) mod state;
 pub(crate) mod switch;
+pub(crate) mod wait;

@@ -157,7 +157,7 @@ pub enum Ack {
 }
 
 /// How a requester waits, and which code carries out the requests that reach its CPU during the wait. Read in
-/// `transport/ipi.rs`, `flush/token.rs` and `transport/handler.rs` (`serves_while_waiting`).
+/// `transport/send.rs`, `cpu/wait.rs` and `transport/handler.rs` (`serves_while_waiting`).
 ///
 /// A waiter with interrupts off serves requests under every setting (C5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,6 @@
 //! * **C2** `Flushed` is created after the wait, and nowhere else.
 //! * **C3** `targets_present`: lazy CPUs are targets if page-table pages are freed.
 //! * **C5** `add_target`, `wait_for_targets`: an offline CPU is neither interrupted nor waited for.
-//! * **C7** `wait_reporting`: a wait that takes too long is reported, and continues.
 //!
 //! # Barriers
 //! The increment of the generation in `publish_and_count` is a full barrier between the entry writes and the reads of

@@ -5,10 +5,10 @@ use crate::cpuset::CpuMask;
 use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{AHEAD, Facade, Word};
+use crate::flush::state::{Maybe, Timer};
 use crate::hooks::{CpuId, Kernel, Way};
 use crate::transport::request::WaitOnDrop;
-use crate::transport::room::{Room, TICKETS};
-use crate::transport::send::Place;
+use crate::transport::room::{Place, Room, TICKETS};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
@@ -125,51 +125,6 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) room: Room<K::Facade>,
 }
 
-/// A number, or none, in the space of a number: one more than it, or 0. A token is deep in the stack.
-#[derive(Clone, Copy)]
-struct Maybe(u32);
-
-impl Maybe {
-    const NONE: Maybe = Maybe(0);
-
-    /// That number, or the largest that there is room for.
-    fn some(number: u64) -> Maybe {
-        Maybe(number.min(u64::from(u32::MAX - 1)) as u32 + 1)
-    }
-
-    fn get(self) -> Option<u32> {
-        self.0.checked_sub(1)
-    }
-}
-
-/// Polls of a wait are counted from here on. Each 256th reads the clock, not the first: most waits are over by then.
-pub(crate) const FIRST_LOOK: u32 = 254;
-
-/// A time of less than four seconds that can be interrupted. While it runs: when it began, in ns modulo 2^32; while it is
-/// interrupted: how long it has run.
-pub(crate) struct Timer(Cell<u32>);
-
-impl Timer {
-    pub(crate) fn begin(&self, now: u64) {
-        self.0.set(now as u32);
-    }
-
-    /// From running to interrupted.
-    pub(crate) fn pause(&self, now: u64) {
-        self.0.set((now as u32).wrapping_sub(self.0.get()));
-    }
-
-    /// From interrupted to running.
-    pub(crate) fn resume(&self, now: u64) {
-        self.pause(now);
-    }
-
-    /// How long it has run, ns.
-    pub(crate) fn end(&self, now: u64) -> u64 {
-        u64::from((now as u32).wrapping_sub(self.0.get()))
-    }
-}
-
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// A token for a request for the space with this id, 0 if it is for no single space. It has no targets yet.
     pub(crate) fn token<'e>(&'e self, space: u64, generation: u64) -> Token<'e, 'k, K, W> {
@@ -184,7 +139,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             place: Cell::new(Place::NOWHERE),
             expected: Cell::new(0),
             interrupts: Cell::new(0),
-            timer: Timer(Cell::new(0)),
+            timer: Timer::default(),
             interrupted_walkers: Cell::new(Maybe::NONE),
             issued: Cell::new(Maybe::NONE),
             timed: Cell::new(false),
@@ -199,74 +154,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Waits for `done`, serves requests to this CPU, and calls `report` if that takes too long (C7).
-    // Inlined: a call would take the common flush 40 instructions (`linux-baseline --only counts`). A copy takes about
-    // 300 bytes (`cargo xtask size`), so waits off that path are in functions of their own.
-    #[inline(always)]
-    pub(crate) fn wait_reporting(&self, report: impl Fn(), done: impl FnMut() -> bool) {
-        // A waiter has interrupts either on or off during the whole wait.
-        let serves = self.serves_while_waiting();
-        self.wait_and(|| serves && self.serve_own(), report, done);
-    }
-
-    /// The same deep in a stack: serving takes no frame of its own here (`cargo xtask stack`).
-    #[inline(always)]
-    pub(crate) fn wait_deep(&self, report: impl Fn(), done: impl FnMut() -> bool) {
-        let serves = self.serves_while_waiting();
-        self.wait_and(|| serves && self.serve_own_inlined(), report, done);
-    }
-
-    /// The same for what other CPUs do with interrupts off and without waiting for a CPU. So the requests to this CPU
-    /// can wait too.
-    #[inline(always)]
-    pub(crate) fn wait_without_serving(&self, report: impl Fn(), done: impl FnMut() -> bool) {
-        self.wait_and(|| false, report, done);
-    }
-
-    #[inline(always)]
-    fn wait_and(&self, serve: impl Fn() -> bool, report: impl Fn(), mut done: impl FnMut() -> bool) {
-        let (mut looks, mut deadline) = (FIRST_LOOK, 0);
-        K::Facade::wait_until(|| {
-            if done() || serve() && done() {
-                return true;
-            }
-            if self.is_overdue(&mut looks, &mut deadline) {
-                report();
-            }
-            false
-        });
-    }
-
     /// Whether `target` has served the post with this ticket. Acquire: pairs with the release in `serve`; what the
     /// target flushed is flushed. A CPU seen offline flushes everything before it uses anything again (C5).
     #[inline]
     pub(crate) fn has_answered(&self, target: &PerCpu<K::Facade>, ticket: u64) -> bool {
         target.served.0.load(Ordering::Acquire).wrapping_sub(ticket + 1) as i64 >= 0 || target.state().is_off()
-    }
-
-    /// One poll of a wait that is not over. Returns whether it has taken too long and must be reported (C7): true only
-    /// once. Counts the polls in `looks`, from [`FIRST_LOOK`] on, and keeps the deadline, ns, 0 at first.
-    // Two arguments: in one structure both would be kept in memory.
-    #[inline(always)]
-    pub(crate) fn is_overdue(&self, looks: &mut u32, deadline: &mut u64) -> bool {
-        let bound = self.policy().stuck_ns;
-        *looks = looks.wrapping_add(1);
-        bound != 0 && *looks % 256 == 0 && self.is_over(deadline, bound)
-    }
-
-    /// Whether `deadline`, ns, has passed; true only once. The first call sets it (0 before).
-    // Not inlined: a waiter keeps less at hand.
-    #[cold]
-    #[inline(never)]
-    fn is_over(&self, deadline: &mut u64, bound: u64) -> bool {
-        let now = self.kernel.now_ns();
-        let over = *deadline != 0 && now >= *deadline;
-        if over {
-            *deadline = u64::MAX;
-        } else if *deadline == 0 {
-            *deadline = now.saturating_add(bound).max(1);
-        }
-        over
     }
 }
 
@@ -445,8 +337,8 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         self.engine.learn(Way::Interrupts, self.targets().len() as u64, took);
     }
 
-    /// Finds the next target that has not answered, and notes it and the ticket that it has to answer in `place`. Returns
-    /// whether there is one.
+    /// Finds the next target that has not answered, and notes it in `place`, with the ticket that it has to answer.
+    /// Returns whether there is one.
     // Not inlined: the wait needs no room for this.
     #[inline(never)]
     fn next_unanswered(&self, place: &mut TargetPlace) -> bool {

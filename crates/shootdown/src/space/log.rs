@@ -87,8 +87,8 @@ impl<F: Facade> FlushLog<F> {
             .map(|word| Range::from_word(word, || u64::MAX))
     }
 
-    /// [`read`](Self::read) in a function of its own, for a caller with much at hand. Returns the word of the range, which
-    /// is not 0 because the number of strides is in it; 0 if it is unknown.
+    /// [`read`](Self::read) in a function of its own, for a caller with much at hand. Returns the word of the range,
+    /// which is not 0 because the number of strides is in it; 0 if it is unknown.
     #[inline(never)]
     pub(crate) fn read_apart(&self, generation: u64) -> u64 {
         self.read_word(generation).unwrap_or(0)

@@ -6,9 +6,9 @@
 //! this CPU.
 
 use crate::cpu::state::PerCpu;
+use crate::cpu::wait::FIRST_LOOK;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::flush::token::FIRST_LOOK;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;

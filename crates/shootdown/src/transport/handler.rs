@@ -128,8 +128,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.served(cpu, take);
     }
 
-    /// Carries out `first`, unless it is null, then those of `ready`. Acknowledges each after it. After that a request may
-    /// be gone.
+    /// Carries out `first`, unless it is null, then those of `ready`. Acknowledges each after it. After that a request
+    /// may be gone.
     #[inline(never)]
     fn serve_queue(&self, cpu: &PerCpu<K::Facade>, first: *const Request<K::Facade>, ready: u64) {
         let (mut request, mut ready) = (first, ready);

@@ -76,14 +76,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     fn do_own_part_masked(&self, asked: Asked, generation: u64, range: Range) {
         let cpu = &self.cpus[self.kernel.cpu()];
         match asked.own_part() {
-            OwnPart::Space(id) => {
+            OwnPart::Space(id) if cpu.state().id() == id => {
                 // SAFETY: interrupts are off; see `loaded`.
-                if cpu.state().id() == id
-                    && let Some(space) = unsafe { self.loaded(cpu) }
-                {
+                if let Some(space) = unsafe { self.loaded(cpu) } {
                     self.flush_on_masked(cpu, space, generation, range);
                 }
             }
+            // Its slot is behind, and catches up at the next switch-in.
+            OwnPart::Space(_) => {}
             // No request has a tag where spaces have none; so the compiler leaves this out.
             OwnPart::Tag(_) if !self.policy().tags.has_system_tags() => {}
             OwnPart::Tag(tag) => self.flush_under(tag, range),

@@ -18,7 +18,7 @@
 //! * **C5** Handlers take no lock and wait for no CPU. A waiter serves its own requests. A requester sends its
 //!   outstanding interrupts before it waits. A descriptor is released only when every target has acknowledged or is
 //!   offline.
-//! * **C7** Waits use `wait_reporting`; `Rar` reports by its own hook.
+//! * **C7** Waits are those of `cpu/wait.rs`; `Rar` reports by its own hook.
 //!
 //! # Barriers
 //! ```text

@@ -29,8 +29,8 @@ pub(crate) enum DecodedRequest {
     Synchronise,
 }
 
-/// What a request asks for: its kind, below the id or the tag. Small, so that its requester passes it in a register. Built
-/// directly, not from a [`DecodedRequest`], so that no code has to match on the kind.
+/// What a request asks for: its kind, below the id or the tag. Small, so that its requester passes it in a register.
+/// Built directly, not from a [`DecodedRequest`], so that no code has to match on the kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked(u64);
 
@@ -86,7 +86,8 @@ impl Asked {
         self.0 & KIND >= SPACE
     }
 
-    /// What its requester does itself, while its targets do their part. Only where it [does something](Self::has_own_part).
+    /// What its requester does itself, while its targets do their part. Only where it
+    /// [does something](Self::has_own_part).
     #[inline]
     pub(crate) fn own_part(self) -> OwnPart {
         match self.0 & KIND {

@@ -1,7 +1,8 @@
-//! Room for a request in a frame or in a token, aligned by hand. Where the compiler aligns a request, it aligns the whole
-//! frame, and rounds its size up twice (`cargo xtask stack`).
+//! Room for a request in a frame or in a token, aligned by hand. Where the compiler aligns a request, it aligns the
+//! whole frame, and rounds its size up twice (`cargo xtask stack`).
 
 use crate::cache_padded::CachePadded;
+use crate::cpuset::CpuId;
 use crate::facade::Facade;
 use crate::transport::request::Request;
 use core::cell::UnsafeCell;
@@ -17,8 +18,8 @@ const BEFORE: usize = LINE - align_of::<u64>();
 /// Tickets for which a room suffices instead.
 pub(crate) const TICKETS: usize = 16;
 
-/// Room for a request, wherever it lies, or for tickets of posts. A flush needs either. While a request is in it the room
-/// is only borrowed shared: targets write the request.
+/// Room for a request, wherever it lies, or for tickets of posts. A flush needs either. While a request is in it, it is
+/// only borrowed shared: targets write the request.
 pub(crate) struct Room<F: Facade>(UnsafeCell<Contents<F>>);
 
 /// Bytes of a room of the processor's own words.
@@ -146,5 +147,26 @@ impl<F: Facade> Drop for Placed<'_, F> {
     fn drop(&mut self) {
         // SAFETY: `new` has put it there, and the room is borrowed until here.
         unsafe { self.0.take_out() }
+    }
+}
+
+/// Where the request of a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    /// There is none, or every target is done with it.
+    pub(crate) const NOWHERE: Place = Place(0);
+    /// In the token.
+    pub(crate) const TOKEN: Place = Place(1);
+
+    /// The descriptor of that CPU.
+    pub(crate) const fn of(cpu: CpuId) -> Place {
+        Place(cpu as u32 + 2)
+    }
+
+    /// The CPU whose descriptor it is; only where it is one.
+    pub(crate) const fn cpu(self) -> CpuId {
+        self.0 as CpuId - 2
     }
 }

@@ -1,7 +1,7 @@
 //! Requests with a descriptor: queueing one at each target, interrupting those whose queue was empty, and waiting.
 //!
-//! A request lies in the token of its flush. `Token::sends` waits for it before that frame is left, so the frames of the
-//! send are not on the stack below a waiter, which serves requests of other CPUs (`cargo xtask stack`).
+//! A request lies in the token of its flush. `Token::sends` waits for it before that frame is left. So the frames of
+//! the send are not on the stack of a waiter, which serves requests of other CPUs (`cargo xtask stack`).
 
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
@@ -13,22 +13,7 @@ use crate::hooks::{CpuId, Event, Kernel};
 use crate::range::Range;
 use crate::space::Space;
 use crate::transport::request::{Asked, Request, send_or_wait};
-
-/// Where the request of a token is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place(u32);
-
-impl Place {
-    /// There is none, or every target is done with it.
-    pub(crate) const NOWHERE: Place = Place(0);
-    /// In the token.
-    const TOKEN: Place = Place(1);
-
-    /// The descriptor of that CPU.
-    const fn of(cpu: CpuId) -> Place {
-        Place(cpu as u32 + 2)
-    }
-}
+use crate::transport::room::Place;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Queues one request at every target, sends, and does the own part unless that came first. The token waits. Takes
@@ -81,9 +66,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Queues the request of `token` at every target whose queue is not full, and interrupts those whose queue was
     /// empty. Returns the others. Pinned on `me`.
     ///
-    /// The interrupts that are due have been sent when it returns, before any wait. A requester that found a queue empty
-    /// must send the one that all later requesters rely on. Otherwise two requesters could each wait for a queue that is
-    /// served only after the other's interrupt (C5).
+    /// The interrupts that are due have been sent when it returns, before any wait. A requester that found a queue
+    /// empty must send the one that all later requesters rely on. Otherwise two requesters could each wait for a queue
+    /// that is served only after the other's interrupt (C5).
     // Not inlined: the own part needs no room for this.
     #[inline(never)]
     fn queue_at(&self, token: &Token<'_, 'k, K, W>, targets: &CpuMask<W>, me: CpuId) -> CpuMask<W> {
@@ -175,10 +160,8 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             Place::NOWHERE => None,
             // SAFETY: it was put there.
             Place::TOKEN => Some(unsafe { self.room.request() }),
-            Place(cpu) if self.engine.policy().requests.is_per_cpu() => {
-                Some(&self.engine.cpus[cpu as usize - 2].request.0)
-            }
-            Place(_) => None,
+            place if self.engine.policy().requests.is_per_cpu() => Some(&self.engine.cpus[place.cpu()].request.0),
+            _ => None,
         }
     }
 
@@ -254,8 +237,8 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         }
     }
 
-    /// Queues the request at the CPUs whose queue was full, if any. Whichever has a slot first is next: if more CPUs send
-    /// than a queue has slots, they must not all wait for the same one. Returns whether it was queued at the last.
+    /// Queues the request at the CPUs whose queue was full, if any. Whichever has a slot first is next: if more CPUs
+    /// send than a queue has slots, they must not all wait for the same one. Returns whether it was queued at the last.
     #[inline]
     fn queue_rest(&self, request: &Request<K::Facade>) -> bool {
         !self.counted.get() && self.queue_at_full(request)
