@@ -219,11 +219,10 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// Sends by `send`. If that leaves a request in this token, waits for it: the token is not moved, and its frame is
     /// not left, not even by a panic, before every target is done with the request (C5).
     #[inline]
-    pub(crate) fn sends<R>(&self, send: impl FnOnce(&Self) -> R) -> R {
+    pub(crate) fn sends(&self, send: impl FnOnce(&Self)) {
         let answered = WaitOnDrop(|| self.await_request());
-        let sent = send(self);
+        send(self);
         drop(answered);
-        sent
     }
 
     /// The CPUs that were posted to, or sent a request.

@@ -470,11 +470,10 @@ impl<W: FnMut()> Drop for WaitOnDrop<W> {
 
 /// Sends by `send` from within a wait. If a hook that it calls panics, waits by `wait` before the panic goes on.
 #[inline(always)]
-pub(crate) fn send_or_wait<T>(wait: impl FnMut(), send: impl FnOnce() -> T) -> T {
+pub(crate) fn send_or_wait(wait: impl FnMut(), send: impl FnOnce()) {
     let wait = WaitOnDrop(wait);
-    let sent = send();
+    send();
     core::mem::forget(wait);
-    sent
 }
 
 #[cfg(test)]
