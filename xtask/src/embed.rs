@@ -227,8 +227,10 @@ pub fn run(end: Instant) -> Result<(), String> {
     if let Some(why) = counts.problem(true) {
         failures.push(format!("C, built by CMake: {why}"));
     }
-    if let Err(why) = stack::run(false, end) {
-        failures.push(why);
+    for words in [1, 16] {
+        if let Err(why) = stack::run(words, false, end) {
+            failures.push(why);
+        }
     }
     println!("engine: bytes of .text more than without. stale: reads of a frame after the flush that freed it.");
     if failures.is_empty() {

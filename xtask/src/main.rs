@@ -60,8 +60,8 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask c-machine        run the machine written in C on AArch64 and RISC-V, by QEMU
        cargo xtask c-library        build the library for kernels in C, check its names and sections, measure it
        cargo xtask size             measure the engine's code with a policy compiled in, on three instruction sets
-       cargo xtask stack [why]      compute the stack of the engine's calls, on three instruction sets;
-                                    why: the chain of each
+       cargo xtask stack [WORDS] [why]  compute the stack of the engine's calls, on three instruction sets,
+                                    for sets of 64 CPUs, or of WORDS times 64; why: the chain of each
        cargo xtask bochs [all]      run it in Bochs, which has PCID and INVPCID; all: with every known bug
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
@@ -123,11 +123,10 @@ fn main() -> ExitCode {
                 .meet(Instant::now() + BUDGET)
                 .and_then(|()| size::run(Instant::now() + BUDGET)),
         ),
-        ["stack", words @ ..] if matches!(words, [] | ["why"]) => chore(
-            needs::Need::BareTargets
-                .meet(Instant::now() + BUDGET)
-                .and_then(|()| stack::run(!words.is_empty(), Instant::now() + BUDGET)),
-        ),
+        ["stack"] => stack_of("1", false),
+        ["stack", "why"] => stack_of("1", true),
+        ["stack", words] => stack_of(words, false),
+        ["stack", words, "why"] => stack_of(words, true),
         ["workloads"] => {
             let built = workloads::build(Arch::X86_64, Instant::now() + BUDGET);
             chore(built.map(|built| println!("{}", built.display())))
@@ -161,6 +160,14 @@ fn main() -> ExitCode {
         [] => refuse("no chore named"),
         [other, ..] => refuse(&format!("unknown chore {other:?}")),
     }
+}
+
+/// `cargo xtask stack` for CPU sets of so many words.
+fn stack_of(words: &str, why: bool) -> ExitCode {
+    chore(stack::words(words).and_then(|words| {
+        needs::Need::BareTargets.meet(Instant::now() + BUDGET)?;
+        stack::run(words, why, Instant::now() + BUDGET)
+    }))
 }
 
 fn chore(outcome: Result<(), String>) -> ExitCode {

@@ -3,7 +3,7 @@
 use super::*;
 use facade::Cell;
 
-type Sys = Engine<'static, Hooks<0>, 1>;
+type Sys = Engine<'static, Hooks<0>, WORDS>;
 
 static mut CPUS: MaybeUninit<[PerCpu<Bare>; 64]> = MaybeUninit::uninit();
 static mut TAGS: MaybeUninit<[Cell; tag_words(4096)]> = MaybeUninit::uninit();

@@ -22,7 +22,7 @@ unsafe extern "C" {
     fn kernel_interrupts_off() -> u64;
     fn kernel_interrupts_restore(saved: u64);
     fn kernel_interrupts_are_off() -> bool;
-    fn kernel_send_ipi(targets: *const CpuMask<1>);
+    fn kernel_send_ipi(targets: *const CpuMask<WORDS>);
     fn kernel_invalidate_page(address: u64, tag: u16, leaf_only: bool);
     fn kernel_invalidate_tag(tag: u16);
     fn kernel_invalidate_kernel(address: u64);
@@ -36,6 +36,15 @@ unsafe extern "C" {
     fn kernel_now() -> u64;
     fn kernel_stuck(report: *const Stuck);
 }
+
+/// 64-bit words of a CPU set: the environment variable `SHOOTDOWN_CPU_WORDS` when this is built, 1 without it.
+const WORDS: usize = match option_env!("SHOOTDOWN_CPU_WORDS") {
+    None => 1,
+    Some(words) => match usize::from_str_radix(words, 10) {
+        Ok(words) => words,
+        Err(_) => panic!("SHOOTDOWN_CPU_WORDS is a number"),
+    },
+};
 
 /// The hooks of a kernel that is compiled for the policy of that index in [`POLICIES`].
 struct Hooks<const P: usize>;
@@ -51,7 +60,7 @@ const POLICIES: [Option<Policy>; 1] = [
 ];
 
 // SAFETY: never run.
-unsafe impl<const P: usize> Kernel<1> for Hooks<P> {
+unsafe impl<const P: usize> Kernel<WORDS> for Hooks<P> {
     const PREEMPTIBLE: bool = true;
     const POLICY: Option<Policy> = POLICIES[P];
 
@@ -69,7 +78,7 @@ unsafe impl<const P: usize> Kernel<1> for Hooks<P> {
     fn interrupts_are_off(&self) -> bool {
         unsafe { kernel_interrupts_are_off() }
     }
-    fn send_ipi(&self, targets: &CpuMask<1>) {
+    fn send_ipi(&self, targets: &CpuMask<WORDS>) {
         unsafe { kernel_send_ipi(targets) }
     }
     #[inline(always)]
@@ -116,7 +125,7 @@ unsafe impl<const P: usize> Kernel<1> for Hooks<P> {
     }
 }
 
-type Mm = Space<Bare, 1>;
+type Mm = Space<Bare, WORDS>;
 
 #[cfg(not(feature = "stack"))]
 mod calls;

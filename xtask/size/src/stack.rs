@@ -18,7 +18,7 @@ macro_rules! policies {
     ($($policy:ident: $index:literal),*) => {$(
         mod $policy {
             use super::*;
-            type Sys = Engine<'static, Hooks<$index>, 1>;
+            type Sys = Engine<'static, Hooks<$index>, WORDS>;
 
             #[unsafe(export_name = concat!("stack.", stringify!($policy), ".engine_init"))]
             fn new(engine: &mut MaybeUninit<Sys>, design: &Design, storage: Storage<'static, Bare>) {

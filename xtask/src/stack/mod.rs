@@ -1,5 +1,5 @@
 //! `cargo xtask stack`: the most stack that each call of the engine takes, for several policies that are fixed at
-//! compile time, on three instruction sets, with CPU sets of one word.
+//! compile time, on three instruction sets, with CPU sets of one word or of more.
 //!
 //! It is computed, not observed. The frame of each function and the functions it calls come from the assembly of
 //! `xtask/size/` (`assembly.rs`); from these follows the deepest call chain (`depth.rs`). The stack of a hook comes on
@@ -8,7 +8,6 @@
 mod assembly;
 mod depth;
 
-use std::path::Path;
 use std::time::Instant;
 
 pub use assembly::Isa;
@@ -32,6 +31,19 @@ const CALLS: [&str; 6] = ["flush", "flush_kernel", "switch_to", "on_ipi", "poll"
 /// 5 % for other versions of the compiler.
 const LIMITS: [u64; 6] = [512, 560, 320, 320, 272, 256];
 
+/// The same with sets of several words, which take more on the stack: so much, and so much for each word after the
+/// first. Found with 2, 4, 16 and 128 words.
+const LIMITS_OF_SEVERAL: [u64; 6] = [512, 560, 320, 320, 272, 864];
+const EACH_FURTHER_WORD: [u64; 6] = [128, 56, 0, 0, 0, 5];
+
+/// What each call may take with CPU sets of so many words, in bytes.
+fn limits(words: u64) -> [u64; 6] {
+    match words {
+        1 => LIMITS,
+        _ => std::array::from_fn(|call| LIMITS_OF_SEVERAL[call] + EACH_FURTHER_WORD[call] * (words - 1)),
+    }
+}
+
 /// Bytes of the deepest chain of each of these functions in assembly of the compiler.
 ///
 /// # Errors
@@ -46,21 +58,30 @@ pub fn deepest<const N: usize>(isa: Isa, assembly: &str, names: &[String; N]) ->
     Ok(bytes)
 }
 
-/// Builds, measures and prints a table; with `why` also the deepest chain of each call.
+/// The words of a CPU set that the user asks for.
+///
+/// # Errors
+/// If it is no number from 1 to 128.
+pub fn words(text: &str) -> Result<u64, String> {
+    let words = text.parse().ok().filter(|words| (1..=128).contains(words));
+    words.ok_or_else(|| format!("{text}: not a number of 64-bit words of a CPU set, 1 to 128"))
+}
+
+/// Builds for CPU sets of so many words, measures and prints a table; with `why` also the deepest chain of each call.
 ///
 /// # Errors
 /// If a build fails, an instruction is not known, or a call exceeds its limit.
-pub fn run(why: bool, end: Instant) -> Result<(), String> {
+pub fn run(words: u64, why: bool, end: Instant) -> Result<(), String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["arch", "policy"].into_iter().chain(CALLS));
-    let mut above = Vec::new();
+    let (limits, mut above) = (limits(words), Vec::new());
     for (isa, target) in TARGETS {
-        let functions = assembly::functions(isa, &assemble(target, end)?);
+        let functions = assembly::functions(isa, &assemble(target, words, end)?);
         let mut depths = depth::Depths::of(isa, &functions);
         for policy in POLICIES {
             let mut row = vec![arch(target).to_string(), policy.to_string()];
-            for (call, limit) in CALLS.into_iter().zip(LIMITS) {
+            for (call, limit) in CALLS.into_iter().zip(limits) {
                 let name = format!("stack.{policy}.{call}");
                 let deepest = depths.deepest(&name).map_err(|why| format!("{target}: {why}"))?;
                 if why {
@@ -78,11 +99,14 @@ pub fn run(why: bool, end: Instant) -> Result<(), String> {
         }
     }
     let cells = ["limit", ""].map(str::to_string).into_iter();
-    table.add_row(cells.chain(LIMITS.map(|limit| limit.to_string())));
+    table.add_row(cells.chain(limits.map(|limit| limit.to_string())));
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    println!("Bytes of stack that a call takes at most, its hooks not counted (--release)\n{table}");
+    println!(
+        "Bytes of stack that a call takes at most, its hooks not counted (--release), up to {} CPUs\n{table}",
+        64 * words
+    );
     if above.is_empty() {
         Ok(())
     } else {
@@ -95,14 +119,18 @@ fn arch(target: &str) -> &str {
     target.split('-').next().unwrap_or(target)
 }
 
-/// The assembly of `xtask/size/`.
-fn assemble(target: &str, end: Instant) -> Result<String, String> {
+/// The assembly of `xtask/size/` for CPU sets of so many words.
+fn assemble(target: &str, words: u64, end: Instant) -> Result<String, String> {
     let folder = workspace::root().join("xtask/size");
-    let out = Path::new("target/stack");
+    // A folder for each number of words too: otherwise each build would replace the assembly's time stamp of the other.
+    let out = format!("target/stack-{words}");
     // A file for each target: Cargo does not know it, and writes it only when it compiles.
-    let file = format!("target/stack-{target}.s");
+    let file = format!("target/stack-{target}-{words}.s");
     let mut build = workspace::cargo();
-    build.current_dir(&folder).env_remove("RUSTFLAGS");
+    build
+        .current_dir(&folder)
+        .env_remove("RUSTFLAGS")
+        .env("SHOOTDOWN_CPU_WORDS", words.to_string());
     build.args([
         "rustc",
         "--release",
@@ -114,7 +142,7 @@ fn assemble(target: &str, end: Instant) -> Result<String, String> {
     ]);
     build
         .arg("--target-dir")
-        .arg(out)
+        .arg(&out)
         // As kernels are linked, and so that hooks are called by name: a call by a register could go to any closure.
         .args(["--", "-C", "relocation-model=static", "--emit"])
         .arg(format!("asm={file}"));
@@ -126,6 +154,21 @@ fn assemble(target: &str, end: Instant) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_a_set_are_1_to_128() {
+        assert_eq!((words("1"), words("128")), (Ok(1), Ok(128)));
+        for wrong in ["0", "129", "-1", "why not"] {
+            let why = words(wrong).expect_err(wrong);
+            assert_eq!(why, format!("{wrong}: not a number of 64-bit words of a CPU set, 1 to 128"));
+        }
+    }
+
+    #[test]
+    fn further_words_widen_the_limits_of_calls_that_hold_sets() {
+        assert_eq!(limits(1), LIMITS);
+        assert_eq!(limits(3), [512 + 2 * 128, 560 + 2 * 56, 320, 320, 272, 864 + 2 * 5]);
+    }
 
     #[test]
     fn book_has_the_stack_limits() {
