@@ -160,7 +160,10 @@ mod tests {
         assert_eq!((words("1"), words("128")), (Ok(1), Ok(128)));
         for wrong in ["0", "129", "-1", "why not"] {
             let why = words(wrong).expect_err(wrong);
-            assert_eq!(why, format!("{wrong}: not a number of 64-bit words of a CPU set, 1 to 128"));
+            assert_eq!(
+                why,
+                format!("{wrong}: not a number of 64-bit words of a CPU set, 1 to 128")
+            );
         }
     }
 

@@ -11,15 +11,17 @@ use crate::cpuset::CpuMask;
 use crate::design::{Order, Requests, Wait};
 use crate::facade::Word;
 use crate::flush::token::Token;
+use crate::hooks::Event;
 use crate::range::Range;
 use crate::space::Space;
 use crate::testing::interleave;
 use crate::testing::mock_kernel::{
-    CLOCK, DESIGN, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, handle, many, on, three,
+    CLOCK, DESIGN, EVENTS, FAILS, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, handle, many, on, three,
 };
 use crate::transport::request::{Asked, Request, TAKEN_BACK};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::vec::Vec;
 
 /// Another CPU holds a slot of that CPU's queue, with a request that it has taken back, and has not published it yet.
@@ -102,6 +104,57 @@ fn full_queue_wait_sends_no_spurious_ipi() {
     fill(engine, 2);
     let seen = flush(engine, space, move |_| answer(engine));
     assert_eq!(seen, [Waited, BeforeIpi, Sent([1, 2].into()), Waited]);
+}
+
+#[test]
+fn queues_that_free_slots_one_after_the_other_get_the_request_once_each() {
+    let (engine, space) = three(DESIGN);
+    fill(engine, 1);
+    fill(engine, 2);
+    let mut looks = 0;
+    EVENTS.take();
+    let seen = flush(engine, space, move |_| {
+        looks += 1;
+        match looks {
+            1 => empty(engine, 1),
+            2 => empty(engine, 2),
+            _ => (1..3).for_each(|cpu| on(cpu, || handle(engine))),
+        }
+    });
+    let [first, then] = [[1], [2]].map(|cpu| Sent(cpu.into()));
+    assert_eq!(seen, [Waited, BeforeIpi, first, Waited, BeforeIpi, then, Waited]);
+    let events = EVENTS.take();
+    let answers = events.iter().filter(|event| matches!(event, Event::Answered(_)));
+    assert_eq!(answers.count(), 2);
+    assert!(
+        events.contains(&Event::Interrupted { sent: 2, targets: 2 }),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn panic_in_send_ipi_after_full_queues_waits_for_the_request() {
+    let (engine, space) = three(DESIGN);
+    fill(engine, 1);
+    fill(engine, 2);
+    let mut looks = 0;
+    SEEN.take();
+    ON_WAIT.set(Some(Box::new(move |_| {
+        looks += 1;
+        match looks {
+            1 => {
+                (1..3).for_each(|cpu| empty(engine, cpu));
+                FAILS.set(true);
+            }
+            2 => {}
+            _ => (1..3).for_each(|cpu| on(cpu, || handle(engine))),
+        }
+    })));
+    let panicked = catch_unwind(AssertUnwindSafe(|| engine.flush(space, Range::page(0x1000)))).is_err();
+    ON_WAIT.set(None);
+    assert!(panicked);
+    let seen: Vec<_> = SEEN.take().into_iter().filter(|seen| *seen != Seen::Here).collect();
+    assert_eq!(seen, [Waited, BeforeIpi, Sent([1, 2].into()), Waited, Waited]);
 }
 
 #[test]
