@@ -253,16 +253,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Loads `space` under one of this CPU's slots: its own if it still has one, otherwise the next victim's.
     pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
-        let slots = &cpu.own.slots[..self.slots()];
-        let found = slots
-            .iter()
-            .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
-        let index = found.unwrap_or_else(|| self.victim(cpu, slots.len()));
-        let (slot, tag) = (&slots[index], self.slot_tag(index));
-        let seen = found.map_or(0, |_| slot.generation.load(Ordering::Relaxed));
+        let (index, is_own) = self.slot_for(cpu, space);
+        let (slot, tag) = (&cpu.own.slots[index], self.slot_tag(index));
+        let seen = if is_own {
+            slot.generation.load(Ordering::Relaxed)
+        } else {
+            0
+        };
         // After the full barrier of the join (step 2).
         let current = space.log.generation.load(Ordering::Acquire);
-        let missed = if found.is_some() {
+        let missed = if is_own {
             self.missed(&space.log, seen, current)
         } else {
             Missed::Whole
@@ -289,12 +289,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// The same where the slot's entries, if it has any, are to be flushed in any case.
     pub(crate) fn load_slot_flushing(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
-        let slots = &cpu.own.slots[..self.slots()];
-        let found = slots
-            .iter()
-            .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
-        let index = found.unwrap_or_else(|| self.victim(cpu, slots.len()));
-        let (slot, tag) = (&slots[index], self.slot_tag(index));
+        let (index, _) = self.slot_for(cpu, space);
+        let (slot, tag) = (&cpu.own.slots[index], self.slot_tag(index));
+        // After the full barrier of the join (step 2).
         let current = space.log.generation.load(Ordering::Acquire);
         K::Facade::before_root_load();
         self.load_root_flushing(space.root, tag);
@@ -302,6 +299,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         slot.generation.store(current, Ordering::Relaxed);
         cpu.own.slot.store(index as u64, Ordering::Relaxed);
         cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
+    }
+
+    /// The slot for `space`, and whether it is its own: otherwise it is the next victim's.
+    #[inline]
+    fn slot_for(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> (usize, bool) {
+        let slots = &cpu.own.slots[..self.slots()];
+        let found = slots
+            .iter()
+            .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
+        (found.unwrap_or_else(|| self.victim(cpu, slots.len())), found.is_some())
     }
 
     /// The next of `slots` slots to be evicted.

@@ -285,8 +285,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.report_one(fresh);
     }
 
-    /// The same from within the wait, where the queue was full before. Returns whether the request is complete, because
-    /// the CPU is offline by now.
+    /// The same from within the wait, where the queue was full before. Returns whether there is nothing to wait
+    /// for, because the CPU is offline by now.
     #[cold]
     #[inline(never)]
     fn queue_again(&self, queued: &Cell<bool>, cpu: CpuId, request: &Request<K::Facade>) -> bool {
@@ -295,8 +295,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         send_or_wait(wait, || self.queue_one(queued, cpu, request, pin.cpu));
         let off = !queued.get() && self.cpus[cpu].state().is_off();
         if off {
-            queued.set(true);
-            request.acknowledge();
             self.report_one(false);
         }
         off

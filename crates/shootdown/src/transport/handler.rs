@@ -132,28 +132,29 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// may be gone.
     #[inline(never)]
     fn serve_queue(&self, cpu: &PerCpu<K::Facade>, first: *const Request<K::Facade>, ready: u64) {
-        let (mut request, mut ready) = (first, ready);
-        loop {
-            if !request.is_null() {
-                // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged,
-                // which is the last thing that is done with it.
-                self.serve_one(cpu, unsafe { &*request });
-            }
-            if ready == 0 {
-                return;
-            }
-            (request, ready) = cpu.queue.next_apart(ready);
-        }
+        Self::serve_each(cpu, first, ready, |request| self.serve_one(cpu, request));
     }
 
     /// The same in the interrupt handler, where it may acknowledge before it carries a request out.
     #[inline(never)]
     fn serve_queue_early(&self, cpu: &PerCpu<K::Facade>, first: *const Request<K::Facade>, ready: u64) {
+        Self::serve_each(cpu, first, ready, |request| self.serve_one_early(cpu, request));
+    }
+
+    /// Calls `serve`, which acknowledges it, for `first`, unless that is null, then for each of `ready`.
+    #[inline(always)]
+    fn serve_each(
+        cpu: &PerCpu<K::Facade>,
+        first: *const Request<K::Facade>,
+        ready: u64,
+        serve: impl Fn(&Request<K::Facade>),
+    ) {
         let (mut request, mut ready) = (first, ready);
         loop {
             if !request.is_null() {
-                // SAFETY: as above.
-                self.serve_one_early(cpu, unsafe { &*request });
+                // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged,
+                // which is the last thing that is done with it.
+                serve(unsafe { &*request });
             }
             if ready == 0 {
                 return;

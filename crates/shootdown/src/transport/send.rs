@@ -250,7 +250,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         let engine = self.engine;
         let pin = engine.pinned();
         let wait = || self.wait_until_answered(engine, request);
-        let mut full = self.full.get();
+        let mut full = CpuMask::EMPTY;
         send_or_wait(wait, || full = engine.queue_at(self, &self.full.get(), pin.cpu));
         self.full.set(full);
         if full.is_empty() {
