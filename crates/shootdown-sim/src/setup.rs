@@ -142,6 +142,7 @@ fn host(model: &Model) -> Option<HostConfig> {
         switch: cycles(vm.switch),
         wake: cycles(vm.wake),
         pv_flush: vm.pv_flush,
+        halted_flush: vm.pv_flush && vm.halted_flush,
         spinning: Spinning {
             window: cycles(vm.spin_window),
             exit: cycles(vm.spin_exit),

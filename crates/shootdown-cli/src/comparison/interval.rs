@@ -151,23 +151,31 @@ fn table() -> &'static File {
     TABLE.get_or_init(|| toml::from_str(include_str!("../../../../evidence/intervals.toml")).expect("embedded table"))
 }
 
-/// The interval of a rate.
-pub fn of_rate(place: Place) -> Interval {
-    let (machine, cell) = cell(place);
-    interval(&cell.log_rates, &machine.weights, Figure::rate_on(&place.machine.name))
+impl Place<'_> {
+    /// Whether figures have intervals here. Those of virtual machines have none: nothing was fitted on the published ones,
+    /// which are off by more than the errors of the others (`evidence/virtual-machines.toml`).
+    pub fn has_intervals(&self) -> bool {
+        self.machine.vm.is_none()
+    }
 }
 
-/// The interval of a run's rate; `None` for a recording, whose rate is given.
+/// The interval of a rate, if it has one.
+pub fn of_rate(place: Place) -> Option<Interval> {
+    place.has_intervals().then(|| {
+        let (machine, cell) = cell(place);
+        interval(&cell.log_rates, &machine.weights, Figure::rate_on(&place.machine.name))
+    })
+}
+
+/// The interval of a run's rate; `None` for a recording, whose rate is given, and for a virtual machine.
 pub fn of_spec(spec: &RunSpec) -> Option<Interval> {
-    let simulated = catalog::workload(&spec.workload).is_some();
-    simulated.then(|| {
-        of_rate(Place {
-            machine: &spec.machine,
-            workload: &spec.workload,
-            design: &spec.design,
-            threads: spec.threads,
-            lru_drain: spec.lru_drain,
-        })
+    catalog::workload(&spec.workload)?;
+    of_rate(Place {
+        machine: &spec.machine,
+        workload: &spec.workload,
+        design: &spec.design,
+        threads: spec.threads,
+        lru_drain: spec.lru_drain,
     })
 }
 
@@ -177,13 +185,13 @@ pub fn of_run(spec: &RunSpec, result: &RunResult) -> Option<[f64; 2]> {
     interval.map(|interval| interval.around(result.ops_per_s))
 }
 
-/// The interval of the ratio of the rates of `one` and `other`.
-pub fn of_ratio(one: Place, other: Place) -> Interval {
+/// The interval of the ratio of the rates of `one` and `other`, if it has one.
+pub fn of_ratio(one: Place, other: Place) -> Option<Interval> {
     of_two(one, other, |cell| &cell.log_rates)
 }
 
-/// The interval of the ratio of the CPU time in invalidation per operation of `one` and `other`.
-pub fn of_flush_ratio(one: Place, other: Place) -> Interval {
+/// The interval of the ratio of the CPU time in invalidation per operation of `one` and `other`, if it has one.
+pub fn of_flush_ratio(one: Place, other: Place) -> Option<Interval> {
     of_two(one, other, |cell| &cell.log_flushes)
 }
 
@@ -192,13 +200,16 @@ pub fn of_kind(figure: Figure) -> Interval {
     interval(&[], &[], figure)
 }
 
-fn of_two(one: Place, other: Place, logs: fn(&Cell) -> &Vec<f64>) -> Interval {
+fn of_two(one: Place, other: Place, logs: fn(&Cell) -> &Vec<f64>) -> Option<Interval> {
+    if !one.has_intervals() || !other.has_intervals() {
+        return None;
+    }
     let ((machine, one), (of_other, other)) = (cell(one), cell(other));
     let apart: Vec<f64> = match machine.name == of_other.name {
         true => (logs(one).iter().zip(logs(other)).map(|(one, other)| one - other)).collect(),
         false => Vec::new(),
     };
-    interval(&apart, &machine.weights, Figure::Ratio)
+    Some(interval(&apart, &machine.weights, Figure::Ratio))
 }
 
 /// The weighted 5 % and 95 % points of samples, widened by the model's error beyond them.

@@ -32,14 +32,14 @@ const RATE: Measure = Measure {
     of: |row| Some(row.ops_per_s),
     is_rate: true,
     has_spread: false,
-    interval: |own, other| Some(interval::of_ratio(own, other)),
+    interval: interval::of_ratio,
 };
 const TIME: Measure = Measure {
     name: "time per operation, ",
     of: |row| Some(1.0 / row.ops_per_s),
     is_rate: false,
     has_spread: false,
-    interval: |own, other| Some(interval::of_ratio(own, other).inverse()),
+    interval: |own, other| interval::of_ratio(own, other).map(Interval::inverse),
 };
 const SHOOTDOWN_P99: Measure = Measure {
     name: "shootdown p99, ",
@@ -57,7 +57,7 @@ const CPU_TIME: Measure = Measure {
     },
     is_rate: false,
     has_spread: true,
-    interval: |own, other| Some(interval::of_flush_ratio(own, other)),
+    interval: interval::of_flush_ratio,
 };
 
 /// The figures of the comparison: rate, or the times in the table.
@@ -121,7 +121,18 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     }
     sentences.extend(bracketed.then(|| BRACKETS.to_string()));
     sentences.extend(unfitted(comparison).filter(|_| bracketed));
+    sentences.extend(unbounded(comparison).filter(|_| !sentences.is_empty()));
     sentences
+}
+
+/// A note for a virtual machine, whose figures have no intervals.
+fn unbounded(comparison: &Comparison) -> Option<String> {
+    let machine = &comparison.plan.target.machine;
+    machine.vm.map(|_| {
+        "no 90 % intervals: on published virtual machines the model is off by more than they would say (the book: Virtual \
+         machines)"
+            .into()
+    })
 }
 
 /// A note for a machine without a fitted row: the source of its rates.
@@ -173,7 +184,7 @@ impl Point {
             over: over.design.to_string(),
             threads: at.threads,
             ratio,
-            interval: Some(interval::of_flush_ratio(at, over).around(ratio)),
+            interval: interval::of_flush_ratio(at, over).map(|interval| interval.around(ratio)),
             differ: true,
         })
     }

@@ -2,8 +2,9 @@
 
 use shootdown_sim::run::Latency;
 
+use super::interval::{self, Interval};
 use super::summary::{Comparison, Row, p99};
-use super::{fallback, interval, ratios};
+use super::{fallback, ratios};
 use crate::args::Metric;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::table::{Column, Grid, Tables, mark};
@@ -95,7 +96,7 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
             ),
             Box::new(|row| doubtful(row, number::rate(row.ops_per_s))),
         ));
-        if comparison.plan.workload.recording.is_none() {
+        if comparison.plan.workload.recording.is_none() && comparison.plan.target.machine.vm.is_none() {
             columns.push((
                 Column::number(
                     format!("likely {operation}s/s"),
@@ -104,12 +105,9 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
                 .optional(6),
                 Box::new(|row| {
                     let interval = interval::of_rate(ratios::place(comparison, row));
-                    let ends = interval.around(row.ops_per_s).map(number::rate).join(" to ");
-                    if row.caveat.is_some() {
-                        UNKNOWN.to_string()
-                    } else {
-                        ends
-                    }
+                    let sure = interval.filter(|_| row.caveat.is_none());
+                    let ends = |interval: Interval| interval.around(row.ops_per_s).map(number::rate).join(" to ");
+                    sure.map_or(UNKNOWN.to_string(), ends)
                 }),
             ));
         }

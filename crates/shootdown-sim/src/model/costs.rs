@@ -350,6 +350,9 @@ table! {
         others: usize = Rule::Whole(0, 65_536),
         /// Whether a descheduled virtual CPU is flushed at its entry, in place of an interrupt.
         pv_flush: bool = Rule::Flag,
+        /// Whether a halted virtual CPU is flushed at its entry too; else it is interrupted. Hosts before Linux 5.19
+        /// report a halted one as preempted.
+        halted_flush: bool = Rule::Flag,
         /// Whether a running virtual CPU takes interrupts without an exit.
         posted: bool = Rule::Flag,
         /// Whether sending one needs no exit either.

@@ -9,6 +9,14 @@ use crate::machine::{self, Shared, SimWord};
 use shootdown::{Local, Word};
 use std::sync::atomic::Ordering;
 
+/// The guest as its host sees it. Each is called on the virtual CPU, with interrupts masked.
+pub(super) trait Guest {
+    /// The virtual CPU leaves the guest: from here on a flush can be requested for its entry.
+    fn exits(&self);
+    /// It enters: a requested flush happens first.
+    fn enters(&self);
+}
+
 /// The hypervisor's word for one virtual CPU.
 #[derive(Debug)]
 pub(super) struct VirtualCpu(Shared<SimWord>);
@@ -48,23 +56,39 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// This virtual CPU exits, and enters again when `stay` returns. Without the words that are shared with the guest
-    /// no CPU can request a flush meanwhile.
+    /// This virtual CPU exits, and enters again when `stay` returns.
     pub(super) fn exit_for(&self, stay: impl FnOnce()) {
-        let (cpu, saved) = (machine::cpu(), machine::interrupts_off());
-        let word = self.engine.kernel().virtual_cpus.get().map(|cpus| &cpus[cpu].0);
+        let saved = machine::interrupts_off();
+        self.exits();
+        stay();
+        self.enters();
+        machine::interrupts_restore(saved);
+    }
+
+    /// The word of this virtual CPU that the guest shares. Without these no CPU can request a flush at entry.
+    fn own_word(&self) -> Option<&Shared<SimWord>> {
+        let words = self.engine.kernel().virtual_cpus.get();
+        words.map(|words| &words[machine::cpu()].0)
+    }
+}
+
+impl<const W: usize> Guest for System<W> {
+    fn exits(&self) {
         // The exit serialises: the guest's stores are visible.
         machine::drain_stores();
         machine::synchronise();
-        self.hw.borrow_mut().deschedule(cpu);
-        if let Some(word) = word {
+        self.hw.borrow_mut().deschedule(machine::cpu());
+        if let Some(word) = self.own_word() {
             word.swap_full(OUT);
         }
-        stay();
+    }
+
+    fn enters(&self) {
+        let cpu = machine::cpu();
         machine::synchronise();
         // Full barrier. Pairs with the one before `request_flush`: either the request is seen here, or the guest sees
         // the CPU running.
-        let flush_requested = word.is_some_and(|word| word.swap_full(0) & FLUSH != 0);
+        let flush_requested = self.own_word().is_some_and(|word| word.swap_full(0) & FLUSH != 0);
         machine::synchronise();
         let mut hw = self.hw.borrow_mut();
         if flush_requested {
@@ -72,7 +96,5 @@ impl<const W: usize> System<W> {
             flushed.unwrap_or_else(|fault| panic!("a flush of everything has no operand: {fault:?}"));
         }
         hw.entered(cpu, machine::now());
-        drop(hw);
-        machine::interrupts_restore(saved);
     }
 }

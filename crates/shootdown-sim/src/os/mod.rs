@@ -118,6 +118,10 @@ pub struct OsSettings {
 /// Pages that a CPU collects before it takes the LRU lock: Linux's `PAGEVEC_SIZE` of 15.
 const LRU_BATCH: u32 = 15;
 
+/// Freed pages that are taken off the LRU list under one hold of its lock: Linux's `SWAP_CLUSTER_MAX`, in
+/// `release_pages`.
+const LRU_RELEASE: usize = 32;
+
 /// A page-table store in some store buffer.
 #[derive(Debug, Clone, Copy)]
 struct PendingStore {

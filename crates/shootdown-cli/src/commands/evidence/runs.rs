@@ -99,16 +99,16 @@ impl Runs {
         })
     }
 
-    /// The 90 % interval of the simulated number of `row`.
+    /// The 90 % interval of the simulated number of `row`, if it has one.
     fn interval(&self, row: &Published) -> Option<Interval> {
-        let own = self.place(row)?;
+        let own = self.place(row).filter(Place::has_intervals)?;
         let ratio = || {
             let over = row.reference()?;
-            Some(interval::of_ratio(own, self.place(&over)?))
+            interval::of_ratio(own, self.place(&over)?)
         };
         match row.metric {
-            Metric::OpsPerS => Some(interval::of_rate(own)),
-            Metric::NsPerOp | Metric::Seconds => Some(interval::of_rate(own).inverse()),
+            Metric::OpsPerS => interval::of_rate(own),
+            Metric::NsPerOp | Metric::Seconds => interval::of_rate(own).map(Interval::inverse),
             Metric::RateRatio => ratio(),
             Metric::TimeRatio => ratio().map(Interval::inverse),
             _ => Some(interval::of_kind(figure(row))),

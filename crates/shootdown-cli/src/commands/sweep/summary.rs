@@ -125,7 +125,7 @@ impl Cell {
             threads: self.size[3].parse().unwrap_or(1),
             lru_drain: false,
         };
-        Some(interval::of_ratio(place(design), place(other)))
+        interval::of_ratio(place(design), place(other))
     }
 }
 

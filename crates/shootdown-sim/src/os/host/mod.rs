@@ -1,8 +1,7 @@
 //! The host under a virtual machine: which virtual CPUs run, which wait for a CPU of the host, which are halted.
 //!
 //! Owns no cost except those of its settings. Distances between virtual CPUs are those of the guest, on whichever host
-//! CPU they run. The host preempts a CPU at any instruction, also with interrupts off and with locks held. A flush
-//! request treats a halted virtual CPU as a running one, as Linux hosts do since 5.19.
+//! CPU they run. The host preempts a CPU at any instruction, also with interrupts off and with locks held.
 //!
 //! `queues.rs` is the scheduler, `spin.rs` the handling of virtual CPUs that spin.
 
@@ -11,6 +10,7 @@ mod spin;
 
 use super::System;
 use super::category::{self, Category};
+use super::hypervisor::Guest;
 use crate::hw::Hw;
 use crate::machine;
 use crate::machine::activity::{What, note};
@@ -40,6 +40,8 @@ pub struct HostConfig {
     pub wake: u64,
     /// Whether descheduled virtual CPUs are flushed at their entry.
     pub pv_flush: bool,
+    /// Whether halted ones are, too; else they are interrupted, as running ones.
+    pub halted_flush: bool,
     /// Handling of virtual CPUs that spin.
     pub spinning: Spinning,
 }
@@ -71,6 +73,7 @@ pub(crate) struct Host {
     vcpus: usize,
     queues: RefCell<Queues>,
     hw: Rc<RefCell<Hw>>,
+    guest: Weak<dyn Guest>,
     /// Whether a virtual CPU has come online.
     begun: Cell<bool>,
     /// Whether each halted virtual CPU serves an interrupt.
@@ -83,7 +86,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    fn new(config: HostConfig, vcpus: usize, hw: Rc<RefCell<Hw>>) -> Rc<Self> {
+    fn new(config: HostConfig, vcpus: usize, hw: Rc<RefCell<Hw>>, guest: Weak<dyn Guest>) -> Rc<Self> {
         let rules = Rules {
             slice: config.slice,
             latency: config.latency,
@@ -92,6 +95,7 @@ impl Host {
         Rc::new(Host {
             queues: RefCell::new(Queues::new(rules, config.cpus, vcpus + config.others)),
             hw,
+            guest,
             begun: Cell::new(false),
             serving: vec![Cell::new(false); vcpus],
             taken: vec![Cell::new(0); vcpus],
@@ -204,6 +208,27 @@ impl Host {
         }
     }
 
+    /// This virtual CPU halts. Interrupts are off.
+    fn halts(self: &Rc<Self>) {
+        self.of_guest(|guest| guest.exits());
+        self.rests(Place::Halted);
+    }
+
+    /// This virtual CPU, halted so far, runs again. Interrupts are off.
+    fn resumes(self: &Rc<Self>) {
+        self.runs();
+        self.of_guest(|guest| guest.enters());
+    }
+
+    /// On hosts that report halted virtual CPUs as preempted ones.
+    fn of_guest(&self, step: impl FnOnce(&dyn Guest)) {
+        if self.config.halted_flush
+            && let Some(guest) = self.guest.upgrade()
+        {
+            step(&*guest);
+        }
+    }
+
     /// This virtual CPU needs no CPU of the host from here on. Interrupts are off.
     fn rests(self: &Rc<Self>, place: Place) {
         let (cpu, length) = (machine::cpu(), self.length());
@@ -227,11 +252,11 @@ pub(super) fn halt(host: Option<&Rc<Host>>) {
         return machine::sleep();
     };
     let saved = machine::interrupts_off();
-    host.rests(Place::Halted);
+    host.halts();
     machine::interrupts_restore(saved);
     machine::sleep();
     let saved = machine::interrupts_off();
-    host.runs();
+    host.resumes();
     machine::charge(host.config.wake);
     machine::interrupts_restore(saved);
 }
@@ -308,7 +333,8 @@ impl<const W: usize> System<W> {
         if config.pv_flush {
             self.virtualise();
         }
-        let host = Host::new(config, self.hw.borrow().config().cpus, self.hw.clone());
+        let guest: Weak<dyn Guest> = Rc::downgrade(&(self.clone() as Rc<dyn Guest>));
+        let host = Host::new(config, self.hw.borrow().config().cpus, self.hw.clone(), guest);
         self.machine().set_hypervisor(Hypervisor {
             system: Rc::downgrade(self),
             host: host.clone(),
@@ -366,7 +392,7 @@ impl<const W: usize> System<W> {
         // One without a sender is a timer's, which costs a moment.
         if host.place(cpu) == Place::Halted && machine::interrupt_sent().is_some() {
             host.serving[cpu].set(true);
-            host.runs();
+            host.resumes();
             machine::charge(host.config.wake);
         }
     }
@@ -375,7 +401,7 @@ impl<const W: usize> System<W> {
         if let Some(host) = self.host.get()
             && host.serving[machine::cpu()].replace(false)
         {
-            host.rests(Place::Halted);
+            host.halts();
         }
     }
 }

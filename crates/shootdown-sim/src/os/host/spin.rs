@@ -23,8 +23,9 @@ pub(super) struct Spinner {
     /// It has exited because it spun, and has not run since; then it is yielded to only every other time.
     yielded: Cell<bool>,
     eligible: Cell<bool>,
-    /// It has halted while waiting for a lock.
+    /// It has halted while waiting for a lock, and whether it was woken since.
     lock_halted: Cell<bool>,
+    kicked: Cell<bool>,
     /// The virtual CPU to yield to at the next exit.
     wish: Cell<Option<usize>>,
 }
@@ -117,12 +118,9 @@ impl Host {
         self.spinners[cpu].lock_halted.get() || self.config.spinning.lock_gives_up && self.place(cpu) == Place::Queued
     }
 
-    /// Waits for `condition` in the queue of a spinlock, behind `previous` unless first: spins for a while, then halts
-    /// until [`kick`](Self::kick).
-    pub(crate) fn wait_for_lock(self: &Rc<Self>, previous: Option<usize>, mut condition: impl FnMut() -> bool) {
-        if !self.locks_halt() {
-            return machine::wait_until(condition);
-        }
+    /// Spins for `condition` in the queue of a spinlock, behind `previous` unless first. False if it is time to halt: it
+    /// has spun for long, or it has to wait for a CPU that does not run.
+    pub(crate) fn spins_for_lock(&self, previous: Option<usize>, mut condition: impl FnMut() -> bool) -> bool {
         let cpu = machine::cpu();
         let threshold = self.config.spinning.lock_threshold;
         let (begun, taken) = (machine::now(), self.taken[cpu].get());
@@ -131,27 +129,36 @@ impl Host {
             // Iterations of a loop: those during which another virtual CPU ran do not count.
             let end = begun + threshold + (self.taken[cpu].get() - taken);
             if now >= end || previous.is_some_and(|previous| self.is_out(previous)) {
-                break;
+                return false;
             }
             let look = match previous {
                 Some(_) => now + (threshold / LOOKS).max(self.spin_window(cpu).unwrap_or(1)),
                 None => end,
             };
             if machine::wait_until_or(look.min(end), &mut condition) {
-                return;
+                return true;
             }
         }
-        let halted = &self.spinners[cpu].lock_halted;
-        halted.set(true);
-        while !condition() && machine::on_cpu() {
-            super::halt(Some(self));
-        }
-        halted.set(false);
     }
 
-    /// Wakes the first waiter of a released lock if it has halted.
+    /// Halts in the queue of a spinlock until [`kick`](Self::kick) and `condition`.
+    pub(crate) fn halts_for_lock(self: &Rc<Self>, mut condition: impl FnMut() -> bool) {
+        let own = &self.spinners[machine::cpu()];
+        own.lock_halted.set(true);
+        while machine::on_cpu() {
+            own.kicked.set(false);
+            if condition() {
+                break;
+            }
+            super::halt(Some(self));
+        }
+        own.lock_halted.set(false);
+    }
+
+    /// Wakes the first waiter of a released lock if it has halted, once.
     pub(crate) fn kick(&self, cpu: usize) {
-        if self.spinners[cpu].lock_halted.get() {
+        let waiter = &self.spinners[cpu];
+        if waiter.lock_halted.get() && !waiter.kicked.replace(true) {
             machine::charge(self.config.spinning.lock_kick);
             machine::wake(cpu, 0);
         }
