@@ -138,6 +138,7 @@ fn flush_at_entry_request_is_not_lost_to_the_host_scheduler() {
             switch: 100,
             wake: 100,
             pv_flush: true,
+            halted_flush: false,
             spinning: Spinning::default(),
         });
         stage.cpu(0, move |system| {

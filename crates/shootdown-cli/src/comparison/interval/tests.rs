@@ -49,10 +49,19 @@ fn interval_can_be_rebuilt_with_another_error() {
 #[test]
 fn ratio_interval_cancels_common_errors() {
     let machine = Model::find("milan-72").unwrap();
-    let same = of_ratio(place(&machine, "ipi", 36), place(&machine, "ipi", 36));
+    let same = of_ratio(place(&machine, "ipi", 36), place(&machine, "ipi", 36)).unwrap();
     assert_eq!(same, interval(&[], &[], Figure::Ratio));
-    let ratio = of_ratio(place(&machine, "broadcast", 72), place(&machine, "ipi", 72));
+    let ratio = of_ratio(place(&machine, "broadcast", 72), place(&machine, "ipi", 72)).unwrap();
     assert!(ratio.half_width() > same.half_width(), "{ratio:?}");
+}
+
+#[test]
+fn figures_of_virtual_machines_have_no_intervals() {
+    let bare = Model::find("skylake-104").unwrap();
+    let guest = bare.with("vm.vcpus", 8.0).unwrap();
+    let (on_bare, in_guest) = (place(&bare, "ipi", 8), place(&guest, "ipi", 8));
+    assert!(of_rate(on_bare).is_some() && of_rate(in_guest).is_none());
+    assert!(of_ratio(in_guest, in_guest).is_none() && of_flush_ratio(on_bare, in_guest).is_none());
 }
 
 #[test]
