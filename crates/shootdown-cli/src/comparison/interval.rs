@@ -152,8 +152,8 @@ fn table() -> &'static File {
 }
 
 impl Place<'_> {
-    /// Whether figures have intervals here. Those of virtual machines have none: nothing was fitted on the published ones,
-    /// which are off by more than the errors of the others (`evidence/virtual-machines.toml`).
+    /// Whether figures have intervals here. Those of virtual machines have none: nothing was fitted on the published
+    /// ones, which are off by more than the errors of the others (`evidence/virtual-machines.toml`).
     pub fn has_intervals(&self) -> bool {
         self.machine.vm.is_none()
     }

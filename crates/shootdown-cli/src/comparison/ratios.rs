@@ -129,8 +129,8 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
 fn unbounded(comparison: &Comparison) -> Option<String> {
     let machine = &comparison.plan.target.machine;
     machine.vm.map(|_| {
-        "no 90 % intervals: on published virtual machines the model is off by more than they would say (the book: Virtual \
-         machines)"
+        "no 90 % intervals: on published virtual machines the model is off by more than they would say \
+         (the book: Virtual machines)"
             .into()
     })
 }

@@ -118,8 +118,8 @@ impl Host {
         self.spinners[cpu].lock_halted.get() || self.config.spinning.lock_gives_up && self.place(cpu) == Place::Queued
     }
 
-    /// Spins for `condition` in the queue of a spinlock, behind `previous` unless first. False if it is time to halt: it
-    /// has spun for long, or it has to wait for a CPU that does not run.
+    /// Spins for `condition` in the queue of a spinlock, behind `previous` unless first. False if it is time to halt:
+    /// it has spun for long, or it has to wait for a CPU that does not run.
     pub(crate) fn spins_for_lock(&self, previous: Option<usize>, mut condition: impl FnMut() -> bool) -> bool {
         let cpu = machine::cpu();
         let threshold = self.config.spinning.lock_threshold;
