@@ -56,7 +56,7 @@ pub(crate) struct Run<'a> {
     /// Half the 95 % confidence interval of `ops_per_s`, as a share of it.
     pub(crate) half_width: Option<f64>,
     /// Ends of the 90 % interval of `ops_per_s` on the real machine, from the assumed ranges of the machine and the
-    /// errors on published rows. Null for recordings, for real runs, and if `caveat` is not null.
+    /// errors on published rows. Null for recordings, real runs and virtual machines, and if `caveat` is not null.
     pub(crate) interval_90: Option<[f64; 2]>,
     /// Why `ops_per_s` is not meaningful, or null.
     pub(crate) caveat: Option<&'static str>,

@@ -49,7 +49,7 @@ const COLUMNS: [(&str, &str); 26] = [
     ),
     (
         "interval_90_low",
-        "Lower end of the 90 % interval of `ops_per_s` on the real machine. Null for recordings.",
+        "Lower end of the 90 % interval of `ops_per_s` on the real machine. Null for recordings and virtual machines.",
     ),
     ("interval_90_high", "Its upper end."),
     (
