@@ -58,8 +58,8 @@ pub enum Figure {
 /// of the nearest nine in ten rows. `shootdown evidence` prints the present values; a test holds that they are these.
 pub(crate) const OFF: [(Figure, f64); 5] = [
     (Figure::FittedRate, 0.13),
-    (Figure::OtherRate, 0.17),
-    (Figure::Ratio, 0.06),
+    (Figure::OtherRate, 0.12),
+    (Figure::Ratio, 0.08),
     (Figure::Interrupts, 0.03),
     (Figure::Share, 0.67),
 ];
