@@ -443,4 +443,13 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn next_member_is_found_beyond_empty_words() {
+        let mut mask = CpuMask::<9>::EMPTY;
+        [5, 300].into_iter().for_each(|cpu| mask.insert(cpu));
+        let next = [0, 5, 6, 63, 64, 300, 301, 9 * 64].map(|first| mask.next_from(first));
+        let (five, far) = (Some(5), Some(300));
+        assert_eq!(next, [five, five, far, far, far, far, None, None]);
+    }
 }

@@ -19,7 +19,8 @@ use crate::testing::mock_kernel::{
     BROADCAST, BROADCASTS, DESIGN, EVENTS, FAILS, InWorld, ON_WAIT, PINS, SEEN, STEPS, Seen, Sys, World, all_answer,
     many, on,
 };
-use crate::transport::request::TAKEN_BACK;
+use crate::transport::request::{Asked, Request, TAKEN_BACK};
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,6 +54,31 @@ fn flush(engine: &'static Sys, space: &Space<World, 1>, range: Range) -> Vec<See
     ON_WAIT.set(None);
     assert_eq!(PINS.get(), 0, "as often unpinned as pinned");
     SEEN.take()
+}
+
+#[test]
+fn wait_of_the_common_flush_serves_requests_unless_the_handler_does() {
+    for wait in [Wait::SpinServing, Wait::Spin] {
+        let (engine, space) = running(Policy { wait, ..DESIGN }, 2);
+        let asked: &'static Request<World> = Box::leak(Box::new(Request::sending()));
+        asked.write(&Asked::CATCH_UP.encode(0, &Range::WHOLE), 0, 0);
+        assert!(engine.cpus[0].queue.put(1, asked).is_some());
+        asked.sent(1);
+        let (mut looks, mut served) = (0, false);
+        let served_while_waiting = Box::leak(Box::new(Cell::new(false)));
+        let note: &'static Cell<bool> = served_while_waiting;
+        ON_WAIT.set(Some(Box::new(move |_| {
+            looks += 1;
+            served |= asked.is_complete();
+            note.set(served);
+            if served || looks > 3 {
+                all_answer(engine);
+            }
+        })));
+        let _done = engine.flush(space, Range::page(0x1000));
+        ON_WAIT.set(None);
+        assert_eq!(note.get(), wait == Wait::SpinServing);
+    }
 }
 
 #[test]

@@ -217,6 +217,23 @@ fn target_with_a_ready_request_is_not_interrupted_again() {
     }
 }
 
+#[test]
+fn panic_in_send_ipi_of_a_kernel_flush_unpins_once() {
+    let (engine, _space) = three(DESIGN);
+    let mut looks = 0;
+    ON_WAIT.set(Some(Box::new(move |_| {
+        looks += 1;
+        if looks > 1 {
+            (1..3).for_each(|cpu| on(cpu, || handle(engine)));
+        }
+    })));
+    FAILS.set(true);
+    let panicked = catch_unwind(AssertUnwindSafe(|| engine.flush_kernel(Range::page(0x1000)))).is_err();
+    ON_WAIT.set(None);
+    assert!(panicked);
+    assert_eq!(PINS.get(), 0);
+}
+
 const LOG: Policy = Policy {
     requests: Requests::Log,
     ..DESIGN
