@@ -83,10 +83,9 @@ fn run_uses_the_interval_cell_of_its_kind() {
 }
 
 #[test]
-fn a_machine_with_a_fitted_row_has_narrower_rates() {
+fn a_machine_counts_as_fitted_if_a_rate_of_it_was() {
     assert_eq!(Figure::rate_on("milan-72"), Figure::FittedRate);
     assert_eq!(Figure::rate_on("skylake-104"), Figure::OtherRate);
     // Its fitted rows are tails of latencies.
     assert_eq!(Figure::rate_on("icelake-128"), Figure::OtherRate);
-    assert!(Figure::FittedRate.off() < Figure::OtherRate.off());
 }
