@@ -2,10 +2,11 @@
 //!
 //! A pairwise latency does not give the throughput of a contended line. Three properties of the processor make it
 //! higher. A CPU that has just gained a line can use it again until the next request arrives. Requests from one cluster
-//! are answered within the cluster before the line leaves it. Loads of different lines overlap.
+//! are answered within the cluster before the line leaves it. Loads of different lines overlap. One makes it lower: the
+//! first read after a write is a transfer too, and takes its place in the queue; later reads are served from copies.
 
 use super::cpu::{Cpu, Miss};
-use super::lines::{Batch, Line, distance_of};
+use super::lines::{Batch, distance_of};
 use super::record::Core;
 
 /// Bits of a place for the core, and again for the cluster.
@@ -87,15 +88,21 @@ impl Core {
         (start, cost)
     }
 
-    /// Waits for a load of `line`, which takes `cost` ticks. If it follows another load closely it was issued while
+    /// Waits for a load of line `id`, which takes `cost` ticks. If it follows another load closely it was issued while
     /// that one waited, unless an operation between them orders loads.
     #[inline]
-    pub(crate) fn load_overlapping(&self, cpu: &Cpu, line: &Line, cost: u64) {
+    pub(crate) fn load_overlapping(&self, cpu: &Cpu, id: u32, cost: u64) {
+        let line = self.lines.get(id);
         let (now, last) = (cpu.clock.get(), cpu.miss.get());
         let between = now.saturating_sub(last.arrived);
         let overlaps = last.arrived != 0 && between < self.costs.load_window && last.together < self.costs.prefetches;
         let issued = if overlaps { last.issued + between } else { now };
-        let arrived = now.max(issued.max(line.busy.get()) + cpu.scaled(cost));
+        let (start, cost) = if line.is_modified() {
+            self.queue_for(cpu, id, issued, cost, 0)
+        } else {
+            (issued.max(line.busy.get()), cost)
+        };
+        let arrived = now.max(start + cpu.scaled(cost));
         cpu.clock.set(arrived);
         cpu.miss.set(Miss {
             issued,

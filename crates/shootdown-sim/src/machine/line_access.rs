@@ -62,7 +62,7 @@ impl Core {
                 slot.set(seen);
                 let since = cpu.clock.get();
                 let distance = self.distance(owner, cpu.name);
-                self.load_overlapping(cpu, line, self.costs.transfer[distance & 3]);
+                self.load_overlapping(cpu, id, self.costs.transfer[distance & 3]);
                 waited_for_line(since);
                 self.shared_with(line, cpu, distance);
             }

@@ -24,7 +24,7 @@ impl LineId {
 /// State of one line; all zero = never touched.
 #[repr(C)]
 pub(crate) struct Line {
-    /// End of the latest exclusive transfer, ticks.
+    /// End of the latest transfer that others queue for, ticks: of a write, or of the first read after one.
     pub busy: Cell<u64>,
     /// Incremented by two whenever another CPU's copy is invalidated; bit 0: some CPU waits for a change.
     pub version: Cell<u32>,
@@ -32,6 +32,14 @@ pub(crate) struct Line {
     pub owner: Cell<u16>,
     /// The farthest CPU known to have a copy, other than the owner; 0 = the owner has the only one.
     pub sharer: Cell<u16>,
+}
+
+impl Line {
+    /// Whether its owner has the only copy, so that the next reader has to take it from there.
+    #[inline]
+    pub(crate) fn is_modified(&self) -> bool {
+        self.sharer.get() == 0
+    }
 }
 
 /// Set in `Line::version` while a CPU waits.

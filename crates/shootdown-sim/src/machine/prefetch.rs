@@ -22,7 +22,10 @@ impl Core {
             return;
         }
         let distance = self.distance(owner, cpu.name);
-        self.fetch(cpu, id, self.costs.transfer[distance & 3]);
+        let arrives = self.fetch(cpu, id, self.costs.transfer[distance & 3]);
+        if line.is_modified() {
+            line.busy.set(arrives);
+        }
         slot.set(seen);
         self.shared_with(line, cpu, distance);
     }

@@ -49,7 +49,7 @@ impl<const W: usize> System<W> {
         if !process.files.borrow().is_empty() && self.file_fault(process, va, access) {
             return;
         }
-        let held = self.lock_region(process, va, self.settings.region_faults);
+        let held = self.lock_for_fault(process, va);
         let table = self.table_for(process, va);
         let now = self.glance(table, va);
         if now.has(Entry::USER | Entry::WRITE) {

@@ -54,7 +54,7 @@ impl<const W: usize> System<W> {
             };
             region.clone()
         };
-        let held = self.lock_region(process, va, self.settings.region_faults);
+        let held = self.lock_for_fault(process, va);
         match access {
             Access::Read => self.map_around(process, &region, va),
             Access::Write if region.shared => self.write_shared(process, &region, va),

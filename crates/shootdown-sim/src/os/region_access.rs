@@ -6,17 +6,30 @@ use super::process::Process;
 use super::region_lock::{Changing, Held, RegionLock};
 
 impl<const W: usize> System<W> {
-    /// Takes the lock of the region at `va` for reading, if `by_region` and no writer changes the region; else the
-    /// address-space lock.
-    pub(super) fn lock_region(&self, process: &Process<W>, va: u64, by_region: bool) -> Held {
-        if by_region {
-            let lock = process.region_lock(va);
-            if lock.try_read() {
-                return Held::Region(lock);
-            }
+    /// Takes, for a page fault, the lock of the region at `va` for reading, or the address-space lock: where faults do
+    /// not take locks of regions, and while a writer changes the region.
+    pub(super) fn lock_for_fault(&self, process: &Process<W>, va: u64) -> Held {
+        if let Some(held) = self.try_region(process, va, self.settings.region_faults) {
+            return held;
         }
-        self.lock(process, Access::Shared);
+        if !process.lock.try_read() {
+            self.lock(process, Access::Shared);
+        }
         Held::Space
+    }
+
+    /// The same for a call that drops pages. It does not try the address-space lock first.
+    pub(super) fn lock_for_drop(&self, process: &Process<W>, va: u64) -> Held {
+        self.try_region(process, va, self.settings.region_drops)
+            .unwrap_or_else(|| {
+                self.lock(process, Access::Shared);
+                Held::Space
+            })
+    }
+
+    fn try_region(&self, process: &Process<W>, va: u64, by_region: bool) -> Option<Held> {
+        let lock = by_region.then(|| process.region_lock(va))?;
+        lock.try_read().then_some(Held::Region(lock))
     }
 
     pub(super) fn unlock_region(&self, process: &Process<W>, held: Held) {

@@ -44,9 +44,8 @@ impl RegionLock {
         if self.0.writer.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        // Pairs with `begin_write`: either the writer sees this reader, or the reader sees the writer. Linux first
-        // assumes that there is no reader.
-        let mut readers = 0;
+        let mut readers = self.0.readers.load(Ordering::Relaxed);
+        // Pairs with `begin_write`: either the writer sees this reader, or the reader sees the writer.
         while let Err(found) = self.0.readers.compare_exchange_full(readers, readers + 1) {
             readers = found;
         }

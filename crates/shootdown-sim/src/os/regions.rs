@@ -25,7 +25,7 @@ impl<const W: usize> System<W> {
 
     fn drop_ranges_within(&self, process: &Process<W>, ranges: &[(u64, u64)]) {
         let va = ranges.first().map_or(0, |&(va, _)| va);
-        let held = self.lock_region(process, va, self.settings.region_drops);
+        let held = self.lock_for_drop(process, va);
         if self.settings.lru_drain {
             self.lru_drain();
         }

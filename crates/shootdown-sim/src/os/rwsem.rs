@@ -157,6 +157,23 @@ impl SleepLock {
         }
     }
 
+    /// Takes the lock for reading if no writer holds it and nobody waits. Linux reads the count before it exchanges it
+    /// since 5.17 (commit 14c240488411), and did so before 5.2. In between it guessed that the lock was free, which is
+    /// not simulated.
+    pub(super) fn try_read(&self) -> bool {
+        let mut count = self.words.count.load(Ordering::Relaxed);
+        while count & (WRITER | WAITERS | HANDOFF) == 0 {
+            match self.words.count.compare_exchange_full(count, count + READER) {
+                Ok(_) => {
+                    self.owned_by_reader();
+                    return true;
+                }
+                Err(found) => count = found,
+            }
+        }
+        false
+    }
+
     fn set_owner(&self, flags: u64) {
         let me = machine::cpu() as u64 + 1;
         self.words.owner.store(me << 2 | flags, Ordering::Relaxed);

@@ -92,6 +92,47 @@ fn exclusive_transfers_of_one_line_are_serialised() {
     assert_eq!(hot.peek(), 20);
 }
 
+/// CPU 0 writes a word, CPUs from 1 read it at once, and one more CPU then modifies it: how long the slowest read and
+/// the modification take.
+fn after_a_write(readers: usize) -> (u64, u64) {
+    let mut machine = Machine::new(strict(readers + 2));
+    let hot = word(&machine);
+    let (slowest, modified) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let writer = hot.clone();
+    machine.spawn(0, move || {
+        writer.swap_full(1);
+    });
+    for cpu in 1..=readers {
+        let (hot, slowest) = (hot.clone(), Rc::clone(&slowest));
+        machine.spawn(cpu, move || {
+            m::charge(10_000);
+            let start = m::now();
+            hot.load(Relaxed);
+            slowest.set(slowest.get().max(m::now() - start));
+        });
+    }
+    let out = Rc::clone(&modified);
+    machine.spawn(readers + 1, move || {
+        m::charge(10_001);
+        m::synchronise();
+        let start = m::now();
+        hot.fetch_add_full(1);
+        out.set(m::now() - start);
+    });
+    finish(&mut machine);
+    (slowest.get(), modified.get())
+}
+
+#[test]
+fn first_read_after_a_write_is_a_transfer_of_its_own() {
+    let costs = Config::new(Topology::flat(1)).costs;
+    let (transfer, modify) = (costs.transfer[1] as u64, (costs.transfer[1] + costs.rmw) as u64);
+    assert_eq!(after_a_write(1), (transfer, transfer - 1 + modify));
+    // Later reads wait for it, but not for each other, and delay nobody.
+    assert_eq!(after_a_write(8).0, 2 * transfer);
+    assert_eq!(after_a_write(8).1, after_a_write(1).1);
+}
+
 /// How long CPU 0 takes for `work` on words that CPU 1 wrote, eight to a line, until its stores are visible.
 fn on_lines_of_another(work: fn(&[SimWord; 24])) -> u64 {
     let mut machine = Machine::new(strict(2));
