@@ -102,7 +102,7 @@ impl Core {
         } else {
             (issued.max(line.busy.get()), cost)
         };
-        let arrived = now.max(start + cpu.scaled(cost));
+        let arrived = now.max(start + cost);
         cpu.clock.set(arrived);
         cpu.miss.set(Miss {
             issued,

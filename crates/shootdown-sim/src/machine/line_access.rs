@@ -120,7 +120,7 @@ impl Core {
             Some(cost) => {
                 let since = cpu.clock.get();
                 let (start, cost) = self.queue_for(cpu, id, since, cost, extra);
-                cpu.clock.set(start + cpu.scaled(cost + extra));
+                cpu.clock.set(start + cost + cpu.scaled(extra));
                 cpu.hold(id, self.costs.line_hold);
                 waited_for_line(since);
                 self.own(cpu, id);

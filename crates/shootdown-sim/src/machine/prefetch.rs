@@ -73,7 +73,7 @@ impl Core {
             waited_for_line(since);
         }
         let begins = cpu.clock.get().max(self.lines.get(id).busy.get());
-        let arrives = begins + cpu.scaled(cost);
+        let arrives = begins + cost;
         in_flight.push((id, arrives));
         cpu.set_slow(SLOW_PREFETCHED, true);
         arrives

@@ -135,6 +135,42 @@ fn only_an_active_sibling_slows_a_cpu() {
 }
 
 #[test]
+fn a_sibling_does_not_slow_a_transfer() {
+    let gains = |sibling: fn()| {
+        let mut machine = Machine::new(strict_of(Topology::regular(4, 2, 4, 4)));
+        let words = machine.alloc([0; 24].map(m::SimWord::new));
+        let (theirs, took) = (words.clone(), Rc::new(Cell::new(0)));
+        let out = Rc::clone(&took);
+        machine.spawn(2, move || {
+            for line in [0, 8, 16] {
+                theirs[line].swap_full(1);
+            }
+        });
+        machine.spawn_daemon(1, sibling);
+        machine.spawn(0, move || {
+            m::charge(10_000);
+            m::synchronise();
+            let start = m::now();
+            words[0].load(Relaxed);
+            words[8].swap_full(2);
+            out.set(m::now() - start);
+        });
+        finish(&mut machine);
+        took.get()
+    };
+    let costs = Config::new(Topology::flat(1)).costs;
+    let alone = 2 * costs.transfer[1] as u64 + costs.rmw as u64;
+    assert_eq!(gains(|| ()), alone);
+    let beside = gains(|| m::charge(1_000_000));
+    let instruction = costs.rmw * (costs.smt_slowdown - 1.0);
+    assert_eq!(
+        beside,
+        alone + instruction.round() as u64,
+        "only the instruction itself is slowed"
+    );
+}
+
+#[test]
 fn timed_wait_ends_on_time_despite_siblings_and_interrupts() {
     let mut machine = Machine::new(strict_of(Topology::regular(2, 2, 2, 2)));
     let served: Log<u64> = Log::default();
