@@ -123,9 +123,10 @@ pub(crate) fn system_on<const W: usize>(
 }
 
 /// Whether a flush after an unmap that met another one covers the whole space. A design with a log knows the range of
-/// every unmap in progress. Under paravirtual flush an idle CPU is descheduled, and flushes at its next entry. (Hosts since
-/// Linux 5.19 interrupt it. That is not simulated: the engine also waits for preempted CPUs where tables are freed, and
-/// Linux does not.)
+/// every unmap in progress. Under paravirtual flush an idle CPU is descheduled, and flushes at its next entry.
+///
+/// Hosts since Linux 5.19 interrupt it. That is not simulated: the engine also waits for preempted CPUs where tables
+/// are freed, and Linux does not.
 fn nested_flushes(model: &Model, design: &Design, ideal: bool) -> bool {
     let paravirtual = model.vm.is_some_and(|vm| vm.pv_flush);
     model.linux.nested_flushes && !ideal && !paravirtual && design.policy.requests != Requests::Log

@@ -281,7 +281,7 @@ table! {
 table! {
     /// Costs of sharing a core, as factors on time.
     "smt" Smt {
-        /// How many times longer work takes while a sibling works too.
+        /// How many times longer instructions take while a sibling works too. A wait for a cache line takes no longer.
         slowdown: f64 = Rule::Factor,
         /// How many times longer work takes while a sibling spins with PAUSE.
         spin_slowdown: f64 = Rule::Factor,
