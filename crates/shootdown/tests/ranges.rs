@@ -86,6 +86,18 @@ fn flush_ceiling_is_inclusive() {
     assert!(range.is_walkable(33) && !range.is_walkable(32));
 }
 
+/// Ranges of fewer than 512 strides are stored in one word, longer ones in two.
+#[test]
+fn range_near_the_most_strides_of_one_word_keeps_both_ends() {
+    for stride in [Stride::Size4K, Stride::Size2M, Stride::Size1G] {
+        for (first, count) in (0..2).flat_map(|first| (510..=514).map(move |count| (first, count))) {
+            let (start, end) = (first * stride.bytes(), (first + count) * stride.bytes());
+            let range = Range::pages(start, end, stride);
+            assert_eq!((range.start(), range.end(), range.strides()), (start, end, count));
+        }
+    }
+}
+
 #[test]
 fn one_page_is_the_range_around_its_address() {
     let last = !0xFFF_u64;
