@@ -63,11 +63,15 @@ impl Share {
         self.samples > 1
     }
 
-    /// After a timed request that only shows on how many `others` the space is active.
+    /// After a timed request that only shows on how many `others` the space is active. As that number grows, the number
+    /// of targets stays: a share that was learned on few CPUs says nothing of many, until the space is tried without its
+    /// tag.
     pub(super) fn decayed(self, others: u64) -> Share {
+        let mean = ewma_step(self.others, others * Self::CPU, 8);
+        let part = self.part * self.others.min(mean) / mean.max(1);
         Share {
-            part: decayed(self.part, SHARE_DECAY),
-            others: ewma_step(self.others, others * Self::CPU, 8),
+            part: decayed(part, SHARE_DECAY),
+            others: mean,
             ..self
         }
     }
@@ -229,6 +233,19 @@ mod tests {
             prop_assert_eq!(share.part, 0);
             prop_assert!(share.others.abs_diff(2 * others * Share::CPU) <= 8, "{share:?} for {others}, twice");
             prop_assert_eq!(Share::unpack(share.pack()), share);
+        }
+
+        /// Without samples of targets their number stays as a space grows, and their share as it shrinks.
+        #[test]
+        fn growing_space_keeps_its_number_of_targets(targets in 16_u64..64, times in 2_u64..8) {
+            let learned = Share::UNKNOWN.after(targets, 64);
+            let after = |others| (0..64).fold(learned, |share, _| share.decayed(others));
+            // 64 samples decay 6 % of it, and by rounding a little more.
+            let (grown, _) = after(64 * times).targets_and_rest();
+            let expected = targets * Share::WHOLE;
+            prop_assert!((expected * 80 / 100..=expected).contains(&grown), "{grown} for {expected}");
+            let shrunken = after(64 / times);
+            prop_assert!((learned.part * 90 / 100..=learned.part).contains(&shrunken.part), "{shrunken:?} {learned:?}");
         }
 
         /// The cost with a tag: the first samples have equal weight, no later one moves it by more than a 32nd, it
