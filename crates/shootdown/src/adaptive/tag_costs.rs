@@ -64,8 +64,7 @@ impl Share {
     }
 
     /// After a timed request that only shows on how many `others` the space is active. As that number grows, the number
-    /// of targets stays: a share that was learned on few CPUs says nothing of many, until the space is tried without its
-    /// tag.
+    /// of targets stays: a share that was learned on few CPUs says nothing of many. A trial without the tag will tell.
     pub(super) fn decayed(self, others: u64) -> Share {
         let mean = ewma_step(self.others, others * Self::CPU, 8);
         let part = self.part * self.others.min(mean) / mean.max(1);
