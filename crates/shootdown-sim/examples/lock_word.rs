@@ -1,9 +1,9 @@
 //! The word of a reader lock that many CPUs take at once: simulated rates beside published ones.
 //! `cargo run --release -p shootdown-sim --example lock_word [-- PATH=VALUE...]`, as in `lines.hold=0.2`.
 //!
-//! `lines.contended` of `machines/defaults.toml` was chosen by these rates. They check `lines.*`, by which contended
-//! lines move, where no interrupt and no kernel is involved. The work between taking and releasing the lock is that of
-//! the published rate of one thread.
+//! `lines.contended` of `machines/defaults.toml` was fitted on these rates, where no interrupt and no kernel is
+//! involved. What is left to check is their shape, over threads and sockets. The work between taking and releasing the
+//! lock is that of the published rate of one thread.
 
 use shootdown::Word;
 use shootdown_sim::machine::{self, Config, Machine, SimWord, Topology};

@@ -104,7 +104,7 @@ pub struct CoreCosts {
     pub interrupt_entry: f64,
     /// Time from the handler's last instruction back to the interrupted code.
     pub interrupt_exit: f64,
-    /// Factor on all charges while an SMT sibling runs, from 1. Not on transfers of lines, a sibling slows none.
+    /// Factor on all charges while an SMT sibling runs, from 1. It does not slow transfers of lines.
     pub smt_slowdown: f64,
     /// Factor on all charges while SMT siblings only spin in `wait_until`, from 1.
     pub smt_spin_slowdown: f64,

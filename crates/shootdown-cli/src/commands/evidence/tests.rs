@@ -170,9 +170,9 @@ fn simulated(rows: &[Published]) -> Vec<Line> {
     lines(rows, &plan, &ran.filled())
 }
 
-/// Runs every held-out row, as the command does. A build with debug assertions lays out the engine's data otherwise. So
-/// it differs by up to 0.01 in errors of rates and 0.05 in those of shares of time (E8's idle time: -0.239 for -0.268).
-/// A row that is as near to the limit as that is not judged.
+/// Runs every held-out row, as the command does. A build with debug assertions makes other runs: errors of rates differ
+/// by up to 0.014 (E14), those of shares of time by up to 0.05 (E8's idle time). A row that is as near to the limit as
+/// that is not judged.
 #[test]
 fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
     let held_out: Vec<_> = published::rows().into_iter().filter(|row| !row.fitted).collect();
@@ -181,7 +181,7 @@ fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
     lines.retain(|line| {
         let row = &line.published;
         let simulated = line.simulated.unwrap_or_else(|| panic!("a run failed: {row:?}"));
-        let near = if row.metric.is_share() { 0.05 } else { 0.01 };
+        let near = if row.metric.is_share() { 0.05 } else { 0.02 };
         (relative_error(simulated, row.value).abs() - misses::LIMIT).abs() >= near
     });
     for line in &lines {
