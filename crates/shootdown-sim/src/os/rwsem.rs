@@ -16,7 +16,8 @@
 //! the model.
 //!
 //! Owns the holders, spinners and waiters; costs come from the lines of the words. Each acquisition is one
-//! read-modify-write of the count and one store of the owner, each release one read-modify-write.
+//! read-modify-write of the count and one store of the owner, each release one read-modify-write. A fault tries first,
+//! which also reads the count.
 
 use super::category::{self, Category};
 use super::lock::{Access, SpinLock};

@@ -8,7 +8,7 @@ use crate::adaptive::costs::{Costs, ewma_step};
 /// Each timed request with a tag decays the estimate without a tag by one in this many. A space that costs twice as
 /// much without a tag as with one is then tried without after about 800 samples, which is 50,000 requests. A trial
 /// lasts eight samples ([`demote_after`](crate::Policy::demote_after)) or a few more: a hundredth of the requests.
-/// `shootdown explain tlb_flush2 --threads 16` shows such a trial.
+/// A space that has grown is tried sooner: `shootdown explain tlb_flush2 --threads 16` shows it.
 const SHARE_DECAY: u64 = 1024;
 
 /// The same for the cost of a broadcast, at each timed request without a tag. Slower, because a trial with a tag costs
