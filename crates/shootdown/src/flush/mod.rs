@@ -382,6 +382,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return pin.hand_over();
         }
         let any = self.broadcast_and_sync(space, me, tag, &range);
+        // Interrupts that follow are no part of the sample.
+        token.timed.set(false);
         if self.machine().errata.interrupt_too {
             self.ipi_after_broadcast(token, space, pin);
         } else if looks {

@@ -93,6 +93,21 @@ fn costly_broadcasts_demote_a_space_with_hysteresis() {
     assert!(changes(world, engine, space, 40_000).0 > 0);
 }
 
+/// A demotion begins in a timed request, after its broadcast. Its interrupts are no part of what is timed.
+#[test]
+fn interrupts_of_a_demotion_are_no_sample() {
+    let (world, engine, space) = on_six(500);
+    assert_eq!(changes(world, engine, space, 8).0, 1);
+    world.broadcasts_take.set(50_000);
+    let before = engine.costs();
+    until(world, engine, space, |event| matches!(event, Event::Demoting { .. }));
+    let after = engine.costs();
+    assert_eq!(
+        (after.interrupt_ns, after.interrupt_more_ns),
+        (before.interrupt_ns, before.interrupt_more_ns)
+    );
+}
+
 #[test]
 fn threshold_event_follows_sixteen_samples_and_carries_the_costs() {
     let (world, engine, space) = on_six(500);
