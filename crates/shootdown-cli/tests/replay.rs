@@ -168,6 +168,15 @@ fn replay_prints_its_fit_to_the_recording() {
     }
 }
 
+/// One recording cannot be that of several machines.
+#[test]
+fn replay_on_several_virtual_machines_is_refused() {
+    let file = recording("cc_make_j2.txt.gz");
+    let output = replay(&[&file, "--vm", "2", "--set", "vm.machines=2"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("vm.others"), "{error}");
+}
+
 #[test]
 fn replay_first_states_the_limits_of_the_recording() {
     let text = |name: &str| {

@@ -7,11 +7,11 @@ use crate::precision::UNCERTAIN;
 /// The result. Everything but `host_seconds` is a pure function of the [`RunSpec`](crate::run::RunSpec).
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunResult {
-    /// Workload operations in the measured window.
+    /// Workload operations in the measured window, of all simulated machines.
     pub ops: u64,
     /// Length of the measured window, virtual nanoseconds.
     pub virtual_ns: f64,
-    /// Operations per virtual second, all threads together.
+    /// Operations per virtual second, all threads of one machine together: the mean of the simulated machines.
     pub ops_per_s: f64,
     /// Half the width of the 95 % confidence interval of `ops_per_s`, as a share of it, by batch means; `None` where
     /// the window was too short.

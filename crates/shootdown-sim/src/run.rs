@@ -1,11 +1,12 @@
 //! One run: a workload, on a machine model, under a design, with a thread count and a seed.
 
 use crate::design::find_design;
+use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, activity};
 use crate::os::category::Category;
 use crate::os::{DecisionLog, EngineCounts, System};
 use crate::result::latencies;
-use crate::setup::{os_settings, system_on};
+use crate::setup::{all_cpus, machines, os_settings, systems_on};
 use crate::shares::whole_time_shares;
 use crate::threads::{config, start_threads};
 use crate::window::{Edge, Measured, Plan, Window, window_events};
@@ -73,7 +74,7 @@ fn run_explained(
     explanation: &mut Option<Explanation>,
 ) -> Result<RunResult, String> {
     validate(spec)?;
-    if spec.machine.topology.cpus() <= 64 * 8 {
+    if all_cpus(&spec.machine) <= 64 * 8 {
         run_sized::<8>(spec, progress, explanation)
     } else {
         run_sized::<128>(spec, progress, explanation)
@@ -91,7 +92,8 @@ fn run_sized<const W: usize>(
     let model = &spec.machine;
     let cpus = model.topology.cpus();
     let shared = spec.threads > cpus || workload.bystander::<W>().is_some();
-    let extra_tasks = if shared { spec.threads + cpus } else { 0 };
+    let machines = machines(model);
+    let extra_tasks = if shared { machines * (spec.threads + cpus) } else { 0 };
     let mut design = entry.on(model, spec.parameters.design())?;
     if !workload.walks() {
         // A kernel without lockless walks frees page-table pages without regard to them.
@@ -99,22 +101,28 @@ fn run_sized<const W: usize>(
     }
     let mut machine = Machine::new(config::<W>(spec, workload, extra_tasks));
     let settings = os_settings(model, &design, spec.lru_drain, entry.ideal);
-    let system: Rc<System<W>> = system_on(&machine, model, design, settings, spec.seed);
-    if design.policy.free == Free::Deferred {
-        system.start_ticks(
-            model.kernel.tick_period.round() as u64,
-            model.kernel.tick.round() as u64,
-        );
+    let systems: Vec<Rc<System<W>>> = systems_on(&machine, model, design, settings, spec.seed);
+    let counters: Vec<_> = (0..machines * spec.threads)
+        .map(|_| Rc::new(Cell::new(0_u64)))
+        .collect();
+    for (number, (system, counters)) in systems.iter().zip(counters.chunks(spec.threads)).enumerate() {
+        if design.policy.free == Free::Deferred {
+            system.start_ticks(
+                model.kernel.tick_period.round() as u64,
+                model.kernel.tick.round() as u64,
+            );
+        }
+        // One thread per CPU needs no scheduler.
+        if shared {
+            system.use_scheduler(&machine, model.kernel.slice.round() as u64);
+        }
+        start_threads(&machine, system, spec, workload, shared, number * cpus, counters);
     }
-    // One thread per CPU needs no scheduler.
-    if shared {
-        system.use_scheduler(&machine, model.kernel.slice.round() as u64);
-    }
+    // The decisions and latencies shown are those of the first machine.
+    let system = systems[0].clone();
     if explanation.is_some() {
-        system.engine.kernel().keep_decision_log(model.topology.cpus());
+        system.engine.kernel().keep_decision_log(all_cpus(model));
     }
-    let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
-    start_threads(&machine, &system, spec, workload, shared, &counters);
 
     let plan = plan(spec, workload);
     let deadline = plan.warm_up + plan.length;
@@ -122,11 +130,13 @@ fn run_sized<const W: usize>(
     let measured_latencies = Rc::new(RefCell::new(Vec::new()));
     let online = Rc::new(Cell::new(0));
     let window = Window::new(&machine, plan, counters, {
-        let (freed, system, model) = (freed.clone(), system.clone(), model.clone());
+        let (freed, systems, model) = (freed.clone(), systems.clone(), model.clone());
         let (measured, online) = (measured_latencies.clone(), online.clone());
+        let tables_freed = move || systems.iter().map(|system| system.tables_freed()).sum::<u64>();
+        let system = system.clone();
         move |edge| match edge {
             Edge::Begin => {
-                freed.set(system.tables_freed());
+                freed.set(tables_freed());
                 system.engine.kernel().begin_counting();
                 system.preemption.reset();
                 activity::window_opens();
@@ -134,7 +144,7 @@ fn run_sized<const W: usize>(
             Edge::End => {
                 // Afterwards CPUs go offline.
                 online.set(system.engine.online().len() as u64);
-                freed.set(system.tables_freed() - freed.get());
+                freed.set(tables_freed() - freed.get());
                 *measured.borrow_mut() = latencies(&system.preemption.latencies, &model);
             }
         }
@@ -150,7 +160,7 @@ fn run_sized<const W: usize>(
     let virtual_ns = model.ns(window as f64);
     let per_op = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
     // With a scheduler every CPU has an idle task, which counts.
-    let counted = if shared { cpus } else { spec.threads } as f64;
+    let counted = (machines * if shared { cpus } else { spec.threads }) as f64;
     let all = window as f64 * counted;
     let time_shares = whole_time_shares(&statistics.total, model, all, (counted, ops));
     let flush_share = time_shares[Category::FlushRequester as usize].1 + time_shares[Category::FlushTarget as usize].1;
@@ -169,20 +179,26 @@ fn run_sized<const W: usize>(
             design,
         };
     }
-    let hw = system.hw.borrow();
+    let of_all = |count: fn(&Hw) -> u64| systems.iter().map(|system| count(&system.hw.borrow())).sum();
+    let first_violation = |system: &Rc<System<W>>| {
+        let hw = system.hw.borrow();
+        hw.violations().first().map(|violation| violation.to_string())
+    };
     Ok(RunResult {
         ops,
         virtual_ns,
-        ops_per_s: ops as f64 / (virtual_ns * 1e-9),
+        ops_per_s: ops as f64 / machines as f64 / (virtual_ns * 1e-9),
         half_width,
         warm,
         ipis_per_op: per_op(statistics.total.ipis_sent),
         interrupts_per_op: per_op(statistics.total.interrupts_taken),
         flush_share,
-        stale: hw.violation_count(),
-        accesses_checked: hw.accesses_checked(),
-        caught_after: hw.first_violation_after(),
-        diagnosis: hw.violations().first().map(|violation| violation.to_string()),
+        stale: of_all(Hw::violation_count),
+        accesses_checked: of_all(Hw::accesses_checked),
+        caught_after: systems
+            .iter()
+            .find_map(|system| system.hw.borrow().first_violation_after()),
+        diagnosis: systems.iter().find_map(first_violation),
         tables_freed_per_s: freed.get() as f64 / (virtual_ns * 1e-9),
         events: machine.events(),
         time_shares,

@@ -105,6 +105,36 @@ impl Exits {
     }
 }
 
+/// Machines that are simulated: virtual ones on one host, or one.
+pub(crate) fn machines(model: &Model) -> usize {
+    model.vm.map_or(1, |vm| vm.machines)
+}
+
+/// The CPUs of all of them.
+pub(crate) fn all_cpus(model: &Model) -> usize {
+    model.topology.cpus() * machines(model)
+}
+
+/// The kernels of all of them, in the order of their CPUs.
+pub(crate) fn systems_on<const W: usize>(
+    machine: &SimulatedMachine,
+    model: &Model,
+    design: Design,
+    settings: OsSettings,
+    seed: u64,
+) -> Vec<Rc<System<W>>> {
+    let first = system_on(machine, model, design, settings, seed);
+    let mut systems = vec![first.clone()];
+    systems.extend((1..machines(model)).map(|number| {
+        let system = new_system(machine, model, design, settings, seed + number as u64);
+        if let Some(host) = first.host() {
+            system.share_host(&host);
+        }
+        system
+    }));
+    systems
+}
+
 /// The hardware of `model` and a kernel around the engine, on `machine`; on a host if the model is a virtual machine.
 pub(crate) fn system_on<const W: usize>(
     machine: &SimulatedMachine,
@@ -113,13 +143,23 @@ pub(crate) fn system_on<const W: usize>(
     settings: OsSettings,
     seed: u64,
 ) -> Rc<System<W>> {
-    let hardware = Hw::new(hardware_config(model, seed));
-    let costs = hook_costs(model, &design);
-    let system = System::new(machine, hardware, costs, design, os_costs(model), settings);
+    let system = new_system(machine, model, design, settings, seed);
     if let Some(host) = host(model) {
         system.run_on_host(host);
     }
     system
+}
+
+fn new_system<const W: usize>(
+    machine: &SimulatedMachine,
+    model: &Model,
+    design: Design,
+    settings: OsSettings,
+    seed: u64,
+) -> Rc<System<W>> {
+    let hardware = Hw::new(hardware_config(model, seed));
+    let costs = hook_costs(model, &design);
+    System::new(machine, hardware, costs, design, os_costs(model), settings)
 }
 
 /// Whether a flush after an unmap that met another one covers the whole space. A design with a log knows the range of
@@ -137,6 +177,7 @@ fn host(model: &Model) -> Option<HostConfig> {
     let cycles = |cycles: f64| cycles.round() as u64;
     model.vm.map(|vm| HostConfig {
         cpus: vm.host_cpus,
+        machines: vm.machines,
         others: vm.others,
         slice: cycles(vm.slice),
         latency: cycles(vm.latency),
@@ -160,16 +201,22 @@ fn host(model: &Model) -> Option<HostConfig> {
 
 /// The core machine of a model.
 pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, seed: u64) -> Config {
-    let cpus = model.topology.cpus();
-    let numbers = |of: &dyn Fn(usize) -> usize| (0..cpus).map(|cpu| of(cpu) as u16).collect();
+    let cpus = all_cpus(model);
+    // Virtual machines lie side by side on the host, and from its start again when it is full.
+    let host = model.topology.whole();
+    let places = host
+        .cpus()
+        .min(model.topology.cpus().max(model.vm.map_or(0, |vm| vm.host_cpus)));
+    let numbers = |of: &dyn Fn(usize) -> usize| (0..cpus).map(|cpu| of(cpu % places) as u16).collect();
     let topology = Topology {
         cpus,
-        core_of: numbers(&|cpu| model.topology.core_of(cpu)),
-        cluster_of: numbers(&|cpu| model.topology.cluster_of(cpu)),
-        socket_of: numbers(&|cpu| model.topology.socket_of(cpu)),
+        core_of: numbers(&|cpu| host.core_of(cpu)),
+        cluster_of: numbers(&|cpu| host.cluster_of(cpu)),
+        socket_of: numbers(&|cpu| host.socket_of(cpu)),
     };
     let (costs, exits) = (&model.costs, Exits::of(model));
     let mut config = Config::new(topology);
+    config.kernels = machines(model);
     config.costs = CoreCosts {
         l1: costs.l1_hit,
         rmw: costs.rmw,
@@ -206,7 +253,7 @@ pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, 
     config.seed = seed;
     config.extra_tasks = extra_tasks;
     // Per-CPU words, spaces, page-table lines; lazily committed.
-    config.arena_bytes = (64 << 20) + cpus * (16 << 10) + threads * (16 << 10);
+    config.arena_bytes = (64 << 20) + cpus * machines(model) * (16 << 10) + threads * (16 << 10);
     config
 }
 
@@ -214,7 +261,7 @@ pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, 
 /// engine's space. Its memory is lazily committed.
 pub(crate) fn process_bytes(model: &Model, bytes: u64) -> usize {
     let tables = bytes.div_ceil(2 << 20) as usize;
-    model.topology.cpus() * 128 + tables * (8 << 10) + (32 << 10)
+    all_cpus(model) * 128 + tables * (8 << 10) + (32 << 10)
 }
 
 /// The translation hardware of a model.
@@ -222,7 +269,7 @@ fn hardware_config(model: &Model, seed: u64) -> HwConfig {
     let cycles = |cycles: f64| cycles.round() as u32;
     let costs = &model.costs;
     HwConfig {
-        cpus: model.topology.cpus(),
+        cpus: all_cpus(model),
         tlb_entries: model.tlb.entries,
         tlb_ways: model.tlb.ways,
         large_entries: model.tlb.large_entries,
@@ -324,6 +371,7 @@ fn os_costs(model: &Model) -> OsCosts {
         munmap: cycles(kernel.munmap),
         lru_add: cycles(kernel.lru_add),
         lru_hold: kernel.lru_hold.round() as u64,
+        lru_page: kernel.lru_page.round() as u64,
         around_page: cycles(model.linux.around_page),
         idle_exit: model.linux.idle_exit.round() as u64,
         user_access: kernel.user_access.round() as u64,

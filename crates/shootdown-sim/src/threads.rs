@@ -2,7 +2,7 @@
 
 use crate::machine::{Config, Machine, SimWorld};
 use crate::os::{Priority, Process, System, run_thread};
-use crate::setup::{machine_config, process_bytes};
+use crate::setup::{machine_config, machines, process_bytes};
 use crate::spec::{DEFAULT_VIRTUAL_MS, RunSpec, WARM_UP_MS};
 use crate::window::{LONGEST, PATIENT_THREADS};
 use crate::workload::{Thread, Workload};
@@ -12,7 +12,8 @@ use std::rc::Rc;
 
 /// Sizes the machine for the threads, the processes that exist at once, and the engine's spaces of later ones.
 pub(crate) fn config<const W: usize>(spec: &RunSpec, workload: Workload, extra_tasks: usize) -> Config {
-    let mut config = machine_config(&spec.machine, spec.threads, extra_tasks, spec.seed);
+    let machines = machines(&spec.machine);
+    let mut config = machine_config(&spec.machine, spec.threads * machines, extra_tasks, spec.seed);
     // The precision of a rate follows from samples taken when progress is reported.
     config.progress_events = if spec.threads > PATIENT_THREADS {
         1 << 18
@@ -27,20 +28,23 @@ pub(crate) fn config<const W: usize>(spec: &RunSpec, workload: Workload, extra_t
         WARM_UP_MS * (spec.threads as f64 / 64.0).max(1.0) + longest,
         &spec.parameters,
     );
-    config.arena_bytes += spec.threads * made * size_of::<Space<SimWorld, W>>();
+    config.arena_bytes += machines * spec.threads * made * size_of::<Space<SimWorld, W>>();
     let processes = workload.processes(spec.threads, &spec.parameters) + workload.processes_at_once(spec.threads);
-    config.arena_bytes += processes * process_bytes(&spec.machine, workload.bytes(spec.threads, &spec.parameters));
+    config.arena_bytes +=
+        machines * processes * process_bytes(&spec.machine, workload.bytes(spec.threads, &spec.parameters));
     config
 }
 
-/// Makes the processes, and the threads on each CPU: threads of the workload, each with its counter of operations, and
-/// bystanders where the workload has some. Without a scheduler (`shared`) there is one thread on a CPU.
+/// Makes the processes of one kernel, whose CPUs begin with `first`, and the threads on each CPU: threads of the
+/// workload, each with its counter of operations, and bystanders where the workload has some. Without a scheduler
+/// (`shared`) there is one thread on a CPU.
 pub(crate) fn start_threads<const W: usize>(
     machine: &Machine,
     system: &Rc<System<W>>,
     spec: &RunSpec,
     workload: Workload,
     shared: bool,
+    first: usize,
     counters: &[Rc<Cell<u64>>],
 ) {
     let model = &spec.machine;
@@ -51,7 +55,7 @@ pub(crate) fn start_threads<const W: usize>(
         .collect();
     let commons = Rc::new(workload.commons(system));
     // Threads go to cores first, siblings last, as a scheduler places them.
-    let placement: Vec<_> = model.topology.placement().collect();
+    let placement: Vec<_> = model.topology.placement().map(|cpu| first + cpu).collect();
     let thread = |index: usize, threads: usize, process: &Rc<Process<W>>, operations: &Rc<Cell<u64>>| Thread {
         system: system.clone(),
         process: process.clone(),

@@ -30,6 +30,24 @@ fn recording_does_not_change_the_run() {
     }
 }
 
+/// Another virtual machine has no part in a shootdown of this one.
+#[test]
+fn record_of_several_machines_is_of_the_first() {
+    let model = Model::find("milan-72").unwrap();
+    let model = model.with("vm.vcpus", 6.0).unwrap().with("vm.machines", 2.0).unwrap();
+    let two = RunSpec {
+        machine: Arc::new(model),
+        ..spec("ipi")
+    };
+    let (result, events) = trace(&two, &mut |_| true).unwrap();
+    assert!(events.iter().all(|event| event.cpu < 6));
+    let shootdowns = shootdowns(&events).len() as u64;
+    assert!(
+        shootdowns > 0 && shootdowns < result.ops * 3 / 4,
+        "{shootdowns} {result:?}"
+    );
+}
+
 #[test]
 fn recorder_keeps_nothing_after_a_run() {
     let first = trace(&spec("ipi"), &mut |_| true).unwrap().1;

@@ -63,6 +63,14 @@ fn too_many_virtual_cpus_are_refused_with_a_remedy() {
     );
     let error = validate(&spec("ipi", &[("vm.vcpus", 7.0)])).unwrap_err();
     assert!(error.contains("has 7 CPUs"), "{error}");
+    let large = Model::find("milan-72").unwrap().with("topology.sockets", 8.0).unwrap();
+    let large = large
+        .with("vm.vcpus", 400.0)
+        .unwrap()
+        .with("vm.machines", 21.0)
+        .unwrap();
+    let error = large.check_vcpus().unwrap_err();
+    assert!(error.contains("vm.machines=21") && error.contains("8192"), "{error}");
 }
 
 #[test]
@@ -260,6 +268,50 @@ fn halted_lock_waiters_are_woken() {
         ]);
         assert!(rate > 0.1 * spinning, "{gives_up}: {rate} {spinning}");
     }
+}
+
+/// A lock whose waiters never halt is open to whoever finds it free. With a queue the other machine, always busy, would
+/// cost all but 0.1 of the rate: the lock would wait for waiters that do not run.
+#[test]
+fn lock_without_halting_waiters_waits_for_none_of_them() {
+    let rate = |others: f64| halting_for_a_lock(&[("vm.lock_spins", 0.0), ("vm.others", others)]).ops_per_s;
+    let (alone, beside) = (rate(0.0), rate(8.0));
+    assert!(beside > 0.3 * alone, "{beside} {alone}");
+}
+
+/// Each of several machines has a kernel of its own: none interrupts another's CPUs, and on a host with room for all
+/// each is as fast as alone.
+#[test]
+fn machines_on_one_host_share_nothing_but_its_cpus() {
+    let alone = |threads: usize, set: &[(&str, f64)]| {
+        let set = [&[("vm.vcpus", 8.0), ("vm.slice", 2e5)], set].concat();
+        let spec = RunSpec {
+            threads,
+            ..spec("ipi", &set)
+        };
+        let result = run(&spec, &mut |_| true).unwrap();
+        assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
+        result
+    };
+    // A kernel with one thread has nobody to interrupt.
+    let single = alone(1, &[("vm.machines", 3.0), ("vm.host_cpus", 24.0)]);
+    assert_eq!((single.ipis_per_op, single.interrupts_per_op), (0.0, 0.0));
+    let (one, two) = (alone(8, &[]), alone(8, &[("vm.machines", 2.0), ("vm.host_cpus", 16.0)]));
+    assert!(
+        (0.9..1.05).contains(&(two.ops_per_s / one.ops_per_s)),
+        "{two:?} {one:?}"
+    );
+    assert!((two.ipis_per_op / one.ipis_per_op - 1.0).abs() < 0.1);
+    assert!(two.ops > one.ops * 3 / 2, "both are counted");
+    // On the same eight CPUs each has half of the time at most.
+    let halved = alone(8, &[("vm.machines", 2.0)]);
+    let taken = halved
+        .time_shares
+        .iter()
+        .find(|(name, _)| *name == "taken by the host")
+        .unwrap()
+        .1;
+    assert!(taken > 0.2 && halved.ops_per_s < 0.75 * one.ops_per_s, "{halved:?}");
 }
 
 /// Two threads on each of eight virtual CPUs that wait for the LRU lock, held for 3 us, and halt as they wait.

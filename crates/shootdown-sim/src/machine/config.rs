@@ -156,6 +156,8 @@ pub struct Config {
     pub topology: Topology,
     /// What operations cost.
     pub costs: CoreCosts,
+    /// Kernels that run on the machine, from 1: each on an equal part of the CPUs, in order.
+    pub kernels: usize,
     /// Group of each CPU: one write of the interrupt register reaches CPUs of one group. Empty: each takes its own.
     pub ipi_groups: Vec<u16>,
     /// The same seed gives the same run.
@@ -193,6 +195,7 @@ impl Config {
         Config {
             topology,
             costs: CoreCosts::default(),
+            kernels: 1,
             ipi_groups: Vec::new(),
             seed: 1,
             store_buffer: StoreBuffer::Timing,

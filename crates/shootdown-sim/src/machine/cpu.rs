@@ -153,6 +153,8 @@ pub(crate) struct Cpu {
     pub task: UnsafeCell<Option<Task>>,
     pub daemon: Cell<bool>,
     pub siblings: Box<[u16]>,
+    /// Number of the kernel that it runs.
+    pub kernel: u8,
 
     pub irqs: Arrivals,
     /// Send time of the first of the interrupts taken last, ticks.
@@ -190,7 +192,13 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     /// CPU `id` of `topology`; `id == topology.cpus` makes the stand-in for the host. `tags` outlives it.
-    pub(crate) fn new(topology: &Topology, id: usize, siblings: Box<[u16]>, tags: NonNull<[Cell<u64>; TAGS]>) -> Self {
+    pub(crate) fn new(
+        topology: &Topology,
+        id: usize,
+        siblings: Box<[u16]>,
+        kernel: u8,
+        tags: NonNull<[Cell<u64>; TAGS]>,
+    ) -> Self {
         let host = id == topology.cpus;
         Cpu {
             clock: Cell::new(u64::from(host)),
@@ -208,6 +216,7 @@ impl Cpu {
             task: UnsafeCell::new(None),
             daemon: Cell::new(false),
             siblings,
+            kernel,
             irq_at: Cell::new(NEVER),
             exit_at: Cell::new(NEVER),
             outside: Cell::new(false),

@@ -331,13 +331,14 @@ pub fn modify_line(line: LineId) {
 }
 
 /// Puts a store of `b` to `a`, in the caller's meaning, on `line`, into this CPU's store buffer, in order with its
-/// other stores. When it becomes visible the machine's store hook is called with `(a, b)`. On the host: at once.
+/// other stores. When it becomes visible the kernel's store hook is called with `(a, b)`. On the host, where the last
+/// kernel's is called: at once.
 pub fn store_other(line: LineId, a: u64, b: u64) {
     let core = core();
     if core.on_cpu() {
         core.store_to(core.cpu(), line.0, Target::Other(a), b);
     } else {
-        core.store_hook.get().expect("store_other needs a store hook")(a, b);
+        core.store_becomes_visible(core.cpu(), a, b);
     }
 }
 

@@ -102,9 +102,7 @@ impl Core {
             cpu.count();
             note(|| What::HandlerEnters);
             cpu.pass_entry(self.costs.interrupt_entry);
-            if let Some(handler) = self.handler.get() {
-                handler();
-            }
+            self.handle_interrupt(cpu);
             cpu.pass_entry(self.costs.interrupt_exit);
             note(|| What::HandlerLeaves);
             cpu.masked.set(false);

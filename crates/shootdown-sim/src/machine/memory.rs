@@ -230,8 +230,7 @@ impl Core {
                 word.swap_value(store.value)
             }
             Target::Other(a) => {
-                let hook = self.store_hook.get().expect("store_other needs a store hook");
-                hook(a, store.value);
+                self.store_becomes_visible(cpu, a, store.value);
                 true
             }
         };

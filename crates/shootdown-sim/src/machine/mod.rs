@@ -12,6 +12,7 @@
 mod account;
 pub(crate) mod activity;
 mod arena;
+mod callbacks;
 mod config;
 mod contention;
 mod cpu;
@@ -161,29 +162,6 @@ impl Machine {
         core.tree.set(id, cpu.clock.get());
     }
 
-    /// Sets the interrupt handler of every CPU: it runs on the CPU's own stack, interrupts masked. Once.
-    ///
-    /// # Panics
-    /// When set before.
-    pub fn set_interrupt_handler(&self, handler: impl Fn() + 'static) {
-        assert!(
-            self.core.handler.set(Box::new(handler)).is_ok(),
-            "the interrupt handler is set"
-        );
-    }
-
-    /// Sets what the named barriers of the facade do in addition to x86's: for a machine whose invalidation
-    /// instructions are not ordered by memory barriers. Once.
-    ///
-    /// # Panics
-    /// When set before.
-    pub fn set_barrier_hook(&self, hook: impl Fn(Barrier) + 'static) {
-        assert!(
-            self.core.barrier_hook.set(Box::new(hook)).is_ok(),
-            "the barrier hook is set"
-        );
-    }
-
     /// Sets a callback for each interrupt that a CPU sends: called on that CPU with the target. Free of cost. Once.
     ///
     /// # Panics
@@ -206,18 +184,6 @@ impl Machine {
     /// Time to enter and leave an interrupt handler, together, cycles.
     pub fn interrupt_entry_exit(&self) -> u64 {
         (self.core.costs.interrupt_entry + self.core.costs.interrupt_exit) / TICKS_PER_CYCLE
-    }
-
-    /// Sets the callback that makes a store by [`store_other`] visible. It is called at the store's time, in any
-    /// context, and must neither charge nor wait. Once.
-    ///
-    /// # Panics
-    /// When set before.
-    pub fn set_store_hook(&self, hook: impl Fn(u64, u64) + 'static) {
-        assert!(
-            self.core.store_hook.set(Box::new(hook)).is_ok(),
-            "the store hook is set"
-        );
     }
 
     /// Raises an interrupt that arrives at `cpu` at `at`, cycles.

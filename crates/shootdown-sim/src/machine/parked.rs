@@ -2,7 +2,7 @@
 
 use super::cpu::Task;
 use corosensei::Yielder;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 
 /// A task that no CPU runs.
 pub(super) struct Parked {
@@ -32,6 +32,4 @@ pub(crate) struct Tasks {
     pub(super) running: RefCell<Vec<usize>>,
     /// The task that replaces the one that has just given up its turn.
     pub(super) next: Cell<usize>,
-    /// Callback of a scheduler at a point where the running task may be switched.
-    pub(super) at_point: OnceCell<Box<dyn Fn()>>,
 }

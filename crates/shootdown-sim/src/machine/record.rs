@@ -1,6 +1,5 @@
 //! The central record of a machine: its CPUs, lines, limits and queues, its construction, and the activity of each CPU.
 
-use super::StoreBuffer;
 use super::arena::Mapping;
 use super::config::{Config, NEVER, TickCosts, ticks};
 use super::cpu::{Cpu, Load, SLOW_HOST, SLOW_RANDOM, State, TAGS};
@@ -9,13 +8,23 @@ use super::lines::Lines;
 use super::parked::Tasks;
 use super::store_buffer::Drains;
 use super::tree::Tree;
+use super::{Barrier, StoreBuffer};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-pub(crate) type Hook = Box<dyn Fn(u64, u64)>;
+/// What the machine calls in a kernel.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    pub interrupt: OnceCell<Box<dyn Fn()>>,
+    pub store: OnceCell<Box<dyn Fn(u64, u64)>>,
+    /// Additional effects of barriers beyond those of x86; unset if none.
+    pub barrier: OnceCell<Box<dyn Fn(Barrier)>>,
+    pub preemption: OnceCell<Box<dyn Fn()>>,
+}
+
 /// A write of the interrupt register that reaches a group of CPUs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GroupWrite {
@@ -85,10 +94,8 @@ pub(crate) struct Core {
     pub dying: Cell<bool>,
 
     pub rng: RefCell<Xoshiro256PlusPlus>,
-    pub handler: OnceCell<Box<dyn Fn()>>,
-    pub store_hook: OnceCell<Hook>,
-    /// Additional effects of barriers beyond those of x86; unset if none.
-    pub barrier_hook: OnceCell<Box<dyn Fn(super::Barrier)>>,
+    /// Callbacks of the kernels that run on the machine.
+    pub kernels: Box<[Callbacks]>,
     /// Callback for each interrupt that a CPU sends, with its target.
     pub send_hook: OnceCell<Box<dyn Fn(usize)>>,
     pub hypervisor: OnceCell<Box<dyn Hypervisor>>,
@@ -110,6 +117,8 @@ impl Core {
                 .filter(|&other| usize::from(other) != cpu)
                 .collect(),
         };
+        // The host's stand-in belongs to the last one.
+        let kernel = |cpu: usize| (cpu * config.kernels / topology.cpus).min(config.kernels - 1) as u8;
         let costs = TickCosts::new(&config.costs);
         let slack = ticks(config.slack_cycles as f64);
         let (private_slack, horizon) = match slack {
@@ -125,7 +134,7 @@ impl Core {
             .map(|cpu| {
                 // SAFETY: the mapping has as many arrays of zeroes as there are CPUs, the host's stand-in included.
                 let own = unsafe { NonNull::new_unchecked(tags.start().cast::<[Cell<u64>; TAGS]>().add(cpu)) };
-                Cpu::new(topology, cpu, siblings(cpu), own)
+                Cpu::new(topology, cpu, siblings(cpu), kernel(cpu), own)
             })
             .collect();
         let place = |cpu: usize| {
@@ -174,9 +183,7 @@ impl Core {
             unfinished: Cell::new(0),
             dying: Cell::new(false),
             rng: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(config.seed)),
-            handler: OnceCell::new(),
-            store_hook: OnceCell::new(),
-            barrier_hook: OnceCell::new(),
+            kernels: (0..config.kernels).map(|_| Callbacks::default()).collect(),
             send_hook: OnceCell::new(),
             hypervisor: OnceCell::new(),
         };

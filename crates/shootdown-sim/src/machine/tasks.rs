@@ -38,23 +38,13 @@ impl Machine {
         core.unfinished.set(core.unfinished.get() + 1);
         number
     }
-
-    /// Sets the callback at each point where the running task may be switched. Interrupts are on, and a caller of
-    /// [`switch_task`](current::switch_task) there may continue on another CPU. Once.
-    ///
-    /// # Panics
-    /// When set before.
-    pub fn set_preemption_hook(&self, hook: impl Fn() + 'static) {
-        let set = self.core.tasks.at_point.set(Box::new(hook));
-        assert!(set.is_ok(), "the preemption hook is set");
-    }
 }
 
 impl Core {
     /// A point where the running task may be switched.
     #[inline]
     pub(crate) fn preemption_point(&self) {
-        if let Some(hook) = self.tasks.at_point.get() {
+        if let Some(hook) = self.preemption_hook() {
             let cpu = self.cpu();
             if !cpu.masked.get() && cpu.slow.get() & (SLOW_RECORDING | SLOW_HOST) == 0 {
                 hook();

@@ -162,7 +162,7 @@ pub fn add_by_hardware(cpu: usize, word: &SimWord, change: u64, at: u64) {
 /// Additional effect of a barrier on this machine, beyond x86's.
 #[inline]
 fn run_barrier_hook(barrier: Barrier) {
-    if let Some(hook) = try_core().and_then(|core| core.barrier_hook.get()) {
-        hook(barrier);
+    if let Some(core) = try_core() {
+        core.pass_barrier(barrier);
     }
 }

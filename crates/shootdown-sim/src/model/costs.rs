@@ -251,8 +251,10 @@ table! {
         munmap: f64 = Rule::TimeOrZero,
         /// Adding a page to the CPU's batch for the LRU lists.
         lru_add: f64 = Rule::TimeOrZero,
-        /// Hold time of the LRU lock, to put a batch of pages on the list or to take one off.
+        /// Hold time of the LRU lock, to put a batch of pages on the list or to take one off, for its first page.
         lru_hold: f64 = Rule::TimeOrZero,
+        /// Added hold time for each further page of the batch.
+        lru_page: f64 = Rule::TimeOrZero,
         /// One access of the user program, including its own instructions, excluding cache and TLB.
         user_access: f64 = Rule::TimeOrZero,
         /// Blocking a task and switching to the idle task.
@@ -346,6 +348,8 @@ table! {
         vcpus: usize = Rule::Whole(0, 8192),
         /// Host CPUs that they share; 0: as many as virtual CPUs.
         host_cpus: usize = Rule::Whole(0, 8192),
+        /// Virtual machines on the host that run the same program, this one included; each has `vcpus`.
+        machines: usize = Rule::Whole(1, 64),
         /// Always-busy virtual CPUs of other machines that share the host's CPUs too.
         others: usize = Rule::Whole(0, 65_536),
         /// Whether a descheduled virtual CPU is flushed at its entry, in place of an interrupt.

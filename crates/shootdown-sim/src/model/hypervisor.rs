@@ -10,7 +10,8 @@ pub(super) const VM: &str = "vm";
 const VM_FILE: (&str, &str) = ("machines/vm.toml", include_str!("../../../../machines/vm.toml"));
 
 impl Model {
-    /// Checks that a virtual machine has no more CPUs than the machine that it runs on.
+    /// Checks that a virtual machine has no more CPUs than the machine that it runs on, and that all of them can be
+    /// simulated.
     ///
     /// # Errors
     /// One line naming both numbers and the remedy.
@@ -21,6 +22,12 @@ impl Model {
                 "--vm {}: {} has {most} CPUs, and virtual CPUs are laid out as its first; \
                  give at most {most}, or a larger machine with --cpus {}",
                 vm.vcpus, self.name, vm.vcpus
+            )),
+            Some(vm) if vm.vcpus * vm.machines > Topology::MAX_CPUS => Err(format!(
+                "vm.machines={}: with {} virtual CPUs each that is more than the {} that can be simulated; give fewer",
+                vm.machines,
+                vm.vcpus,
+                Topology::MAX_CPUS
             )),
             _ => Ok(()),
         }

@@ -69,6 +69,14 @@ impl Topology {
         if all < self.most { all } else { self.most }
     }
 
+    /// The same machine with all of its CPUs on.
+    pub const fn whole(&self) -> Topology {
+        Topology {
+            most: Self::MAX_CPUS,
+            ..*self
+        }
+    }
+
     /// Number of hardware threads, those that are off included.
     pub const fn hardware_threads(&self) -> usize {
         self.cores() * self.threads_per_core

@@ -15,6 +15,21 @@ pub(super) trait Guest {
     fn exits(&self);
     /// It enters: a requested flush happens first.
     fn enters(&self);
+    /// The hypervisor flushes everything that the virtual CPU has cached.
+    fn is_flushed(&self);
+    /// Whether an access by the hardware is in progress, in the middle of which no virtual CPU can leave.
+    fn is_in_hardware(&self) -> bool;
+}
+
+impl dyn Guest {
+    /// This virtual CPU exits, and enters again when `stay` returns.
+    pub(super) fn exit_for(&self, stay: impl FnOnce()) {
+        let saved = machine::interrupts_off();
+        self.exits();
+        stay();
+        self.enters();
+        machine::interrupts_restore(saved);
+    }
 }
 
 /// The hypervisor's word for one virtual CPU.
@@ -52,17 +67,8 @@ impl<const W: usize> System<W> {
     /// cached translations stay, unless a flush was requested. Without a hypervisor this has no effect.
     pub fn deschedule(&self, cycles: u64) {
         if self.engine.kernel().virtual_cpus.get().is_some() {
-            self.exit_for(|| machine::charge(cycles));
+            (self as &dyn Guest).exit_for(|| machine::charge(cycles));
         }
-    }
-
-    /// This virtual CPU exits, and enters again when `stay` returns.
-    pub(super) fn exit_for(&self, stay: impl FnOnce()) {
-        let saved = machine::interrupts_off();
-        self.exits();
-        stay();
-        self.enters();
-        machine::interrupts_restore(saved);
     }
 
     /// The word of this virtual CPU that the guest shares. Without these no CPU can request a flush at entry.
@@ -90,11 +96,18 @@ impl<const W: usize> Guest for System<W> {
         // the CPU running.
         let flush_requested = self.own_word().is_some_and(|word| word.swap_full(0) & FLUSH != 0);
         machine::synchronise();
-        let mut hw = self.hw.borrow_mut();
         if flush_requested {
-            let flushed = hw.local(cpu, Local::All, machine::now());
-            flushed.unwrap_or_else(|fault| panic!("a flush of everything has no operand: {fault:?}"));
+            self.is_flushed();
         }
-        hw.entered(cpu, machine::now());
+        self.hw.borrow_mut().entered(cpu, machine::now());
+    }
+
+    fn is_flushed(&self) {
+        let flushed = self.hw.borrow_mut().local(machine::cpu(), Local::All, machine::now());
+        flushed.unwrap_or_else(|fault| panic!("a flush of everything has no operand: {fault:?}"));
+    }
+
+    fn is_in_hardware(&self) -> bool {
+        self.hw.try_borrow_mut().is_err()
     }
 }

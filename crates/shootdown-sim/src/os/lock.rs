@@ -21,7 +21,10 @@ const FIRST_SPINS: u64 = 2;
 /// store, after which earlier stores of the section may still be buffered. The first waiter spins on the lock's word,
 /// each other one on a word of its CPU, which the waiter before it sets.
 ///
-/// On a virtual machine it follows Linux's paravirtual queued spinlock (`kernel/locking/qspinlock_paravirt.h`): a
+/// On a virtual machine whose waiters do not halt it is a test-and-set lock without a queue, as Linux's is there
+/// (`virt_spin_lock`): a queue would pass it to virtual CPUs that do not run.
+///
+/// Where they halt it follows Linux's paravirtual queued spinlock (`kernel/locking/qspinlock_paravirt.h`): a
 /// waiter that has spun for long halts until the release wakes it. While the first waiter has halted, other CPUs do not
 /// queue behind it but take the lock as they find it free (since Linux 4.15, "locking/pvqspinlock: Implement hybrid PV
 /// queued/unfair locks").
@@ -73,6 +76,11 @@ impl SpinLock {
         self.word.load(Ordering::Acquire) & HELD != 0
     }
 
+    /// Whether waiters have no order: on a virtual machine whose waiters do not halt.
+    fn is_unfair(&self) -> bool {
+        self.preemption.host().is_some_and(|host| !host.locks_halt())
+    }
+
     /// The host of a virtual machine whose waiters halt.
     fn host(&self) -> Option<&Rc<Host>> {
         self.preemption.host().filter(|host| host.locks_halt())
@@ -93,6 +101,9 @@ impl SpinLock {
     /// Queues and takes the lock in its turn. Queueing follows a read-modify-write without virtual time in between:
     /// that of the lock's word stands for that of the queue's end.
     fn wait(&self) {
+        if self.is_unfair() {
+            return self.wait_first();
+        }
         let host = self.host();
         if host.is_some() && self.takes_past_the_queue() {
             return;
@@ -120,6 +131,7 @@ impl SpinLock {
         }
     }
 
+    /// Takes the lock as it finds it free.
     fn wait_first(&self) {
         loop {
             machine::wait_until(|| !self.is_held());

@@ -22,6 +22,7 @@ mod kernel_entry;
 mod kernel_pages;
 mod latency;
 mod lock;
+mod lru;
 mod mapping;
 mod migrate;
 mod nmi;
@@ -69,6 +70,7 @@ use category::Category;
 use shootdown::{Ack, Design, Engine, PerCpu, Reach, Root, Space, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Costs of the kernel model, cycles; see `[kernel]` of the machine files.
@@ -87,6 +89,7 @@ pub struct OsCosts {
     pub munmap: u64,
     pub lru_add: u64,
     pub lru_hold: u64,
+    pub lru_page: u64,
     pub around_page: u64,
     pub idle_exit: u64,
     pub user_access: u64,
@@ -114,13 +117,6 @@ pub struct OsSettings {
     /// LRU locks: one for each socket, or one for all; 0 is one.
     pub lru_locks: usize,
 }
-
-/// Pages that a CPU collects before it takes the LRU lock: Linux's `PAGEVEC_SIZE` of 15.
-const LRU_BATCH: u32 = 15;
-
-/// Freed pages that are taken off the LRU list under one hold of its lock: Linux's `SWAP_CLUSTER_MAX`, in
-/// `release_pages`.
-const LRU_RELEASE: usize = 32;
 
 /// A page-table store in some store buffer.
 #[derive(Debug, Clone, Copy)]
@@ -179,6 +175,8 @@ pub struct System<const W: usize> {
     stores: Rc<RefCell<PendingStores>>,
     on_interrupt: OnInterrupt,
     after_interrupt: OnInterrupt,
+    /// The CPUs of the machine that this kernel runs on.
+    own_cpus: OnceCell<Range<usize>>,
     host: OnceCell<Rc<host::Host>>,
     sharing: RefCell<share::Sharing>,
     /// The highest process number so far.
@@ -259,6 +257,7 @@ impl<const W: usize> System<W> {
             stores: stores.clone(),
             on_interrupt: on_interrupt.clone(),
             after_interrupt: after_interrupt.clone(),
+            own_cpus: OnceCell::new(),
             host: OnceCell::new(),
             sharing: RefCell::default(),
             numbers: Cell::new(0),
@@ -326,10 +325,11 @@ impl<const W: usize> System<W> {
                 preemption.latencies.bystanders.record(took);
             }
         };
-        machine.set_interrupt_handler(move || {
+        let own_cpus = machine.set_interrupt_handler(move || {
             handle();
             after_interrupt.borrow().iter().for_each(|last| last());
         });
+        assert!(system.own_cpus.set(own_cpus).is_ok(), "set once");
         machine.set_store_hook(move |key, number| {
             let PendingStore { value, issued } = stores.borrow_mut().take(number as u32);
             hw.borrow_mut()
@@ -469,29 +469,5 @@ impl<const W: usize> System<W> {
         let mut hw = self.hw.borrow_mut();
         hw.set_lazy(machine::cpu(), false);
         hw.caught_up(machine::cpu(), machine::now());
-    }
-
-    fn lru_add(&self) {
-        machine::charge(self.costs.lru_add);
-        let batch = &self.lru_batches[machine::cpu()];
-        batch.set(batch.get() + 1);
-        if batch.get() >= LRU_BATCH {
-            self.lru_drain();
-        }
-    }
-
-    /// Moves this CPU's batch to the LRU list, under its lock.
-    fn lru_drain(&self) {
-        if self.lru_batches[machine::cpu()].replace(0) > 0 {
-            self.lru_section();
-        }
-    }
-
-    /// One section under the LRU lock, interrupts off.
-    fn lru_section(&self) {
-        let outer = category::enter(Category::Lru);
-        let node = machine::socket() % self.lru.len();
-        self.lru[node].with(true, || machine::charge(self.costs.lru_hold));
-        category::leave(outer);
     }
 }

@@ -4,10 +4,10 @@
 //! the region off the list exclusively and continues shared, as Linux does since 4.20, unless a table is freed. Entries
 //! are cleared, then flushed, and only then frames are freed.
 
+use super::System;
 use super::lock::Access as LockAccess;
 use super::process::{PAGE, Process, TABLE_SPAN, USER_BASE};
 use super::region_lock::Changing;
-use super::{LRU_RELEASE, System};
 use shootdown::{Free, Range, Stride, Word};
 
 impl<const W: usize> System<W> {
@@ -39,8 +39,8 @@ impl<const W: usize> System<W> {
         }
         self.flush_gathered(process, range, cleared);
         if self.settings.lru_drain {
-            // The drain has put them on the list, so they have to be taken off. In a batch they would only be marked.
-            (0..frames.len().div_ceil(LRU_RELEASE)).for_each(|_| self.lru_section());
+            // The drain has put them on the list. In a batch they would only be marked.
+            self.lru_release(frames.len());
         }
         frames.into_iter().for_each(|frame| self.free(frame));
         process.unmapping.fetch_add_full(u64::MAX);

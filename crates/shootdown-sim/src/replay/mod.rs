@@ -21,7 +21,7 @@ use crate::os::category::Category;
 pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
 use crate::os::{DecisionLog, EngineCounts, System};
 use crate::result::{Latency, latencies};
-use crate::setup::{machine_config, os_settings, process_bytes, system_on};
+use crate::setup::{machine_config, machines, os_settings, process_bytes, system_on};
 use crate::shares::time_shares;
 use crate::timeline::{TimelineEvent, recorded};
 use cpu::{Cpu, Shared, Tally};
@@ -150,6 +150,9 @@ pub struct Quantiles {
 pub fn validate(spec: &ReplaySpec) -> Result<(), String> {
     find_design(&spec.design)?.on(&spec.machine, &spec.settings)?;
     spec.machine.check_vcpus()?;
+    if machines(&spec.machine) > 1 {
+        return Err("vm.machines: a recording is replayed on one machine; make others busy with vm.others".into());
+    }
     let (cpus, needed) = (spec.machine.topology.cpus(), spec.scale.cpus(spec.recorded_cpus));
     if needed > cpus {
         return Err(format!(

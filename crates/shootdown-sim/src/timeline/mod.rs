@@ -29,8 +29,10 @@ pub(crate) fn recorded<T>(model: &Model, run: impl FnOnce() -> T) -> (T, Vec<Tim
     (result, in_order(recording.end(), model))
 }
 
-/// The record, in order of time: CPUs run ahead of each other by less than any CPU can observe.
+/// The record of the first machine, in order of time: CPUs run ahead of each other by less than any CPU can observe.
 fn in_order(mut events: Vec<activity::Activity>, model: &Model) -> Vec<TimelineEvent> {
+    let cpus = model.topology.cpus();
+    events.retain(|event| event.0 < cpus);
     events.sort_by_key(|event| event.1);
     let ns = |ticks: u64| model.ns(ticks as f64 / machine::TICKS_PER_CYCLE as f64);
     let event = |(cpu, ticks, what)| TimelineEvent {
@@ -42,6 +44,7 @@ fn in_order(mut events: Vec<activity::Activity>, model: &Model) -> Vec<TimelineE
 }
 
 /// Carries out `spec` and returns, with its result, the events of every CPU in the measured window, in order of time.
+/// Of several virtual machines only the first is shown.
 ///
 /// # Errors
 /// As [`run`].

@@ -130,6 +130,7 @@ fn flush_at_entry_request_is_not_lost_to_the_host_scheduler() {
         let b = a.clone();
         stage.system.run_on_host(HostConfig {
             cpus: 2,
+            machines: 1,
             others: 1,
             slice: 3_000,
             latency: 0,

@@ -1,4 +1,4 @@
-//! The host under a virtual machine: which virtual CPUs run, which wait for a CPU of the host, which are halted.
+//! The host under virtual machines: which virtual CPUs run, which wait for a CPU of the host, which are halted.
 //!
 //! Owns no cost except those of its settings. Distances between virtual CPUs are those of the guest, on whichever host
 //! CPU they run. The host preempts a CPU at any instruction, also with interrupts off and with locks held.
@@ -11,11 +11,9 @@ mod spin;
 use super::System;
 use super::category::{self, Category};
 use super::hypervisor::Guest;
-use crate::hw::Hw;
 use crate::machine;
 use crate::machine::activity::{What, note};
 use queues::{Decision, Place, Queues, Rules, TaskId};
-use shootdown::Local;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
@@ -24,7 +22,9 @@ use std::rc::{Rc, Weak};
 pub struct HostConfig {
     /// Its CPUs.
     pub cpus: usize,
-    /// Virtual CPUs of other machines, which are always busy.
+    /// Virtual machines that are simulated, each with a kernel of its own, from 1.
+    pub machines: usize,
+    /// Virtual CPUs of machines that are not simulated, which are always busy.
     pub others: usize,
     /// Mean length of the shortest slice, cycles.
     pub slice: u64,
@@ -70,10 +70,11 @@ pub struct Spinning {
 #[derive(Debug)]
 pub(crate) struct Host {
     config: HostConfig,
+    /// Virtual CPUs of all simulated machines.
     vcpus: usize,
     queues: RefCell<Queues>,
-    hw: Rc<RefCell<Hw>>,
-    guest: Weak<dyn Guest>,
+    /// The simulated machines, each on an equal part of the virtual CPUs, in order.
+    guests: RefCell<Vec<Weak<dyn Guest>>>,
     /// Whether a virtual CPU has come online.
     begun: Cell<bool>,
     /// Whether each halted virtual CPU serves an interrupt.
@@ -81,12 +82,13 @@ pub(crate) struct Host {
     /// Time that the host has kept each virtual CPU waiting, cycles.
     taken: Vec<Cell<u64>>,
     spinners: Vec<spin::Spinner>,
-    last_boosted: Cell<usize>,
+    /// The virtual CPU of each machine that was yielded to last.
+    last_boosted: Vec<Cell<usize>>,
     yields: Cell<u64>,
 }
 
 impl Host {
-    fn new(config: HostConfig, vcpus: usize, hw: Rc<RefCell<Hw>>, guest: Weak<dyn Guest>) -> Rc<Self> {
+    fn new(config: HostConfig, vcpus: usize) -> Rc<Self> {
         let rules = Rules {
             slice: config.slice,
             latency: config.latency,
@@ -94,13 +96,12 @@ impl Host {
         };
         Rc::new(Host {
             queues: RefCell::new(Queues::new(rules, config.cpus, vcpus + config.others)),
-            hw,
-            guest,
+            guests: RefCell::default(),
             begun: Cell::new(false),
             serving: vec![Cell::new(false); vcpus],
             taken: vec![Cell::new(0); vcpus],
             spinners: (0..vcpus).map(|_| spin::Spinner::default()).collect(),
-            last_boosted: Cell::new(0),
+            last_boosted: vec![Cell::new(0); config.machines],
             yields: Cell::new(0),
             config,
             vcpus,
@@ -114,6 +115,16 @@ impl Host {
             let spread = (slice as f64 * share) as u64;
             slice - spread + machine::random_below(2 * spread + 1)
         }
+    }
+
+    /// The machine of a virtual CPU.
+    fn machine_of(&self, vcpu: usize) -> usize {
+        vcpu / (self.vcpus / self.config.machines)
+    }
+
+    /// The machine of this virtual CPU, unless it is being dropped.
+    fn guest(&self) -> Option<Rc<dyn Guest>> {
+        self.guests.borrow()[self.machine_of(machine::cpu())].upgrade()
     }
 
     fn place(&self, vcpu: usize) -> Place {
@@ -203,8 +214,9 @@ impl Host {
     fn flush_if_moved(&self, cpu: usize) {
         if self.queues.borrow_mut().take_moved(cpu) {
             machine::synchronise();
-            let flushed = self.hw.borrow_mut().local(cpu, Local::All, machine::now());
-            flushed.unwrap_or_else(|fault| panic!("a flush of everything has no operand: {fault:?}"));
+            if let Some(guest) = self.guest() {
+                guest.is_flushed();
+            }
         }
     }
 
@@ -223,7 +235,7 @@ impl Host {
     /// On hosts that report halted virtual CPUs as preempted ones.
     fn of_guest(&self, step: impl FnOnce(&dyn Guest)) {
         if self.config.halted_flush
-            && let Some(guest) = self.guest.upgrade()
+            && let Some(guest) = self.guest()
         {
             step(&*guest);
         }
@@ -262,15 +274,12 @@ pub(super) fn halt(host: Option<&Rc<Host>>) {
 }
 
 /// Callbacks from the machine.
-struct Hypervisor<const W: usize> {
-    system: Weak<System<W>>,
-    host: Rc<Host>,
-}
+struct Hypervisor(Rc<Host>);
 
-impl<const W: usize> machine::Hypervisor for Hypervisor<W> {
+impl machine::Hypervisor for Hypervisor {
     fn exits(&self) {
         let (cpu, now) = (machine::cpu(), machine::now());
-        let host = &self.host;
+        let host = &self.0;
         let (over, until) = {
             let queues = host.queues.borrow();
             (queues.is_over(cpu, now), queues.until(cpu))
@@ -283,7 +292,7 @@ impl<const W: usize> machine::Hypervisor for Hypervisor<W> {
             if let Some(until) = until {
                 machine::request_exit(cpu, until);
             }
-            return self.outside(|| host.yields_to(cpu, target));
+            return self.yields_to(cpu, target);
         }
         if !over {
             if let Some(until) = until {
@@ -298,29 +307,36 @@ impl<const W: usize> machine::Hypervisor for Hypervisor<W> {
     }
 
     fn spin_window(&self) -> Option<u64> {
-        self.host.spin_window(machine::cpu())
+        self.0.spin_window(machine::cpu())
     }
 
     fn spins(&self) {
-        let cpu = machine::cpu();
-        if self.host.place(cpu) != Place::Running {
+        let (cpu, host) = (machine::cpu(), &self.0);
+        if host.place(cpu) != Place::Running {
             return;
         }
-        machine::charge(self.host.config.spinning.exit);
-        if let Some(target) = self.host.spins(cpu) {
-            self.outside(|| self.host.yields_to(cpu, target));
+        machine::charge(host.config.spinning.exit);
+        if let Some(target) = host.spins(cpu) {
+            self.yields_to(cpu, target);
         }
     }
 }
 
-impl<const W: usize> Hypervisor<W> {
+impl Hypervisor {
+    /// Yields to `target`, which was chosen just now, so it still waits.
+    fn yields_to(&self, cpu: usize, target: usize) {
+        if self.0.yields_to(cpu, target) {
+            self.outside(|| self.0.gives_way(cpu, true));
+        }
+    }
+
     /// Leaves the guest. In the middle of an access by the hardware, a little later.
     fn outside(&self, stay: impl FnOnce()) {
-        let Some(system) = self.system.upgrade() else { return };
-        if self.host.hw.try_borrow_mut().is_err() {
+        let Some(guest) = self.0.guest() else { return };
+        if guest.is_in_hardware() {
             return machine::request_exit(machine::cpu(), machine::now() + 1);
         }
-        system.exit_for(stay);
+        guest.exit_for(stay);
     }
 }
 
@@ -330,17 +346,20 @@ impl<const W: usize> System<W> {
     /// # Panics
     /// When there is a hypervisor.
     pub fn run_on_host(self: &Rc<Self>, config: HostConfig) {
-        if config.pv_flush {
+        let host = Host::new(config, self.hw.borrow().config().cpus);
+        self.machine().set_hypervisor(Hypervisor(host.clone()));
+        self.share_host(&host);
+    }
+
+    /// The same on the host of another machine. It is the next of the machines there.
+    pub(crate) fn share_host(self: &Rc<Self>, host: &Rc<Host>) {
+        if host.config.pv_flush {
             self.virtualise();
         }
         let guest: Weak<dyn Guest> = Rc::downgrade(&(self.clone() as Rc<dyn Guest>));
-        let host = Host::new(config, self.hw.borrow().config().cpus, self.hw.clone(), guest);
-        self.machine().set_hypervisor(Hypervisor {
-            system: Rc::downgrade(self),
-            host: host.clone(),
-        });
+        host.guests.borrow_mut().push(guest);
         self.preemption.set_host(host.clone());
-        assert!(self.host.set(host).is_ok(), "there is a host");
+        assert!(self.host.set(host.clone()).is_ok(), "there is a host");
         let (begins, ends) = (Rc::downgrade(self), Rc::downgrade(self));
         self.on_interrupt(move || {
             if let Some(system) = begins.upgrade() {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// A time that never comes.
 const NEVER: u64 = u64::MAX;
 
-/// A virtual CPU, of this machine or of another, by number: this machine's come first.
+/// A virtual CPU, by number: those of simulated machines come first.
 pub(super) type TaskId = usize;
 
 /// Parameters of the scheduler, cycles.

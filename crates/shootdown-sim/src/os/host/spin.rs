@@ -52,12 +52,14 @@ impl Host {
         (window > 0).then_some(doubled)
     }
 
-    /// A virtual CPU has spun for its window: returns the one that it yields to.
+    /// A virtual CPU has spun for its window: returns the one of its machine that it yields to.
     pub(super) fn spins(&self, cpu: usize) -> Option<usize> {
         let own = &self.spinners[cpu];
         own.exits.set(own.exits.get() + 1);
-        let from = self.last_boosted.get() + 1;
-        let mut others = (0..self.vcpus).map(|step| (from + step) % self.vcpus);
+        let machine = self.machine_of(cpu);
+        let vcpus = self.vcpus / self.config.machines;
+        let from = self.last_boosted[machine].get() + 1;
+        let mut others = (0..vcpus).map(|step| machine * vcpus + (from + step) % vcpus);
         others.find(|&other| other != cpu && self.is_candidate(other))
     }
 
@@ -79,17 +81,18 @@ impl Host {
         is_boosted && eligible
     }
 
-    /// Outside the guest: yields to `target`.
-    pub(super) fn yields_to(self: &Rc<Self>, cpu: usize, target: usize) {
+    /// Asks the scheduler to run `target` in place of this virtual CPU, which then gives way. False if `target` does
+    /// not wait.
+    pub(super) fn yields_to(self: &Rc<Self>, cpu: usize, target: usize) -> bool {
         let now = machine::now();
         if !self.change(|queues| queues.yield_to(cpu, target, now)) {
-            return;
+            return false;
         }
-        self.last_boosted.set(target);
+        self.last_boosted[self.machine_of(target)].set(target);
         self.yields.set(self.yields.get() + 1);
         self.spinners[cpu].yielded.set(true);
         self.spinners[cpu].in_kernel.set(true);
-        self.gives_way(cpu, true);
+        true
     }
 
     /// This virtual CPU has sent an interrupt to `targets`: it yields to the first descheduled one, if the guest asks
