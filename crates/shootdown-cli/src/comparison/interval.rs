@@ -59,7 +59,7 @@ pub enum Figure {
 pub(crate) const OFF: [(Figure, f64); 5] = [
     (Figure::FittedRate, 0.12),
     (Figure::OtherRate, 0.11),
-    (Figure::Ratio, 0.07),
+    (Figure::Ratio, 0.08),
     (Figure::Interrupts, 0.03),
     (Figure::Share, 0.67),
 ];
