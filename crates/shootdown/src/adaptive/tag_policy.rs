@@ -29,6 +29,12 @@ use core::sync::atomic::Ordering;
 /// `turin-2p`).
 const CPUS_PER_SKIP: u64 = 16;
 
+/// For how much of an interrupt's time a targeted broadcast stalls a CPU, as one in so many: shorter, since no handler is
+/// entered and nothing is saved. No figure is public. A quarter is what `sapphire-224` assumes (`rar.action`). A space
+/// gets a tag if that pays with the longer stall, and gives it back if it does not pay even with the shorter one.
+const STALL_AT_MOST: u64 = 4;
+const STALL_AT_LEAST: u64 = 8;
+
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether tags depend on the cost of requests.
     #[inline]
@@ -72,7 +78,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space
             .broadcast_cost
             .store(broadcast_cost.decayed().pack(), Ordering::Relaxed);
-        let (without, with) = self.without_and_with_tag(space, me);
+        let (without, with) = self.without_and_with_tag(space, me, STALL_AT_MOST);
         // After a demotion for cost, one sample is not enough.
         let times = if broadcast_cost.ns == 0 {
             1
@@ -95,23 +101,22 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let others = u64::from(active.saturating_sub(1));
         let share = Share::unpack(space.target_share.load(Ordering::Relaxed)).decayed(others);
         space.target_share.store(share.pack(), Ordering::Relaxed);
-        let (without, now) = self.without_and_with_tag(space, me);
+        let (without, now) = self.without_and_with_tag(space, me, STALL_AT_LEAST);
         let with = BroadcastCost::unpack(space.broadcast_cost.load(Ordering::Relaxed)).after(now);
         space.broadcast_cost.store(with.pack(), Ordering::Relaxed);
         exceeds_by_hysteresis(with.ns, without).then_some((without, with.ns))
     }
 
-    /// Expected cost of a request of `space` from `me` without a system-wide tag, and with one, ns. Other CPUs are
-    /// assumed to lag as far behind as `me`.
-    fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId) -> (u64, u64) {
+    /// Expected cost of a request of `space` from `me` without a system-wide tag, and with one, ns, if a targeted
+    /// broadcast stalls its targets for one `stall`th of an interrupt. Other CPUs are assumed to lag as far behind as
+    /// `me`.
+    fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId, stall: u64) -> (u64, u64) {
         let costs = self.weighed(self.costs.load());
         let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
         let lag = CatchUpLag(self.cpus[me].own.lag.load(Ordering::Relaxed));
-        // A CPU that receives a targeted broadcast stalls for it, which the requester's clock does not see. Assumed to
-        // be a quarter as long as for an interrupt, since no handler is entered and nothing is saved: that is what
-        // `sapphire-224` assumes (`rar.action`). No figure is public.
+        // A CPU that receives a targeted broadcast stalls for it, which the requester's clock does not see.
         let disturbed = if self.kernel.broadcast_is_targeted() {
-            costs.disturbed_ns.saturating_mul(share.others / Share::CPU) / 4
+            costs.disturbed_ns.saturating_mul(share.others / Share::CPU) / stall
         } else {
             0
         };

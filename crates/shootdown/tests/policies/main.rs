@@ -44,6 +44,8 @@ struct World {
     has_none: Cell<bool>,
     /// Broadcasts are carried out by interrupts.
     by_interrupts: Cell<bool>,
+    /// Broadcasts are targeted at CPUs.
+    targeted: Cell<bool>,
     /// Called at every invalidation, and at the next broadcast.
     on_invalidation: RefCell<Option<Box<dyn Fn()>>>,
     on_broadcast: RefCell<Option<Box<dyn Fn()>>>,
@@ -106,6 +108,9 @@ unsafe impl Kernel<1> for &'static World {
     }
     fn broadcast_interrupts(&self) -> bool {
         self.by_interrupts.get()
+    }
+    fn broadcast_is_targeted(&self) -> bool {
+        self.targeted.get()
     }
     fn broadcast(&self, what: Broadcast) {
         assert!(!self.has_none.get(), "there are no broadcasts");
