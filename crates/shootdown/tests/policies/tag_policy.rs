@@ -138,7 +138,8 @@ fn threshold_event_follows_sixteen_samples_and_carries_the_costs() {
 
 /// How long a targeted broadcast stalls five targets is not known: 62 to 125 ns each, an eighth to a quarter of an
 /// interrupt's 500. A tag is given with the longer stall in mind, and taken back with the shorter one. A request
-/// without a tag costs some 3,500 ns, so a space changes only if a broadcast takes less than 2,480 ns, or more than 3,620.
+/// without a tag costs some 3,500 ns. So a space changes only if a broadcast takes less than 2,480 ns, or more than
+/// 3,620.
 #[test]
 fn stall_of_targeted_broadcasts_is_assumed_against_any_change() {
     let changed = |before: u64, then: u64| {
