@@ -1,7 +1,7 @@
 //! The word of a reader lock that many CPUs take at once: simulated rates beside published ones.
 //! `cargo run --release -p shootdown-sim --example lock_word [-- PATH=VALUE...]`, as in `lines.hold=0.2`.
 //!
-//! `lines.contended` of `machines/defaults.toml` was fitted on these rates, where no interrupt and no kernel is
+//! `lines.contended` of `machines/defaults.toml` was chosen by these rates, where no interrupt and no kernel is
 //! involved. What is left to check is their shape, over threads and sockets. The work between taking and releasing the
 //! lock is that of the published rate of one thread.
 

@@ -115,7 +115,8 @@ pub(crate) fn all_cpus(model: &Model) -> usize {
     model.topology.cpus() * machines(model)
 }
 
-/// The kernels of all of them, in the order of their CPUs.
+/// For each of them the hardware of `model` and a kernel around the engine, on `machine`, in the order of their CPUs; on
+/// one host if the model is a virtual machine.
 pub(crate) fn systems_on<const W: usize>(
     machine: &SimulatedMachine,
     model: &Model,
@@ -123,43 +124,16 @@ pub(crate) fn systems_on<const W: usize>(
     settings: OsSettings,
     seed: u64,
 ) -> Vec<Rc<System<W>>> {
-    let first = system_on(machine, model, design, settings, seed);
-    let mut systems = vec![first.clone()];
-    systems.extend((1..machines(model)).map(|number| {
-        let system = new_system(machine, model, design, settings, seed + number as u64);
-        if let Some(host) = first.host() {
-            system.share_host(&host);
-        }
-        system
-    }));
-    systems
-}
-
-/// The hardware of `model` and a kernel around the engine, on `machine`; on a host if the model is a virtual machine.
-pub(crate) fn system_on<const W: usize>(
-    machine: &SimulatedMachine,
-    model: &Model,
-    design: Design,
-    settings: OsSettings,
-    seed: u64,
-) -> Rc<System<W>> {
-    let system = new_system(machine, model, design, settings, seed);
+    let system = |number: usize| {
+        let hardware = Hw::new(hardware_config(model, seed + number as u64));
+        let costs = hook_costs(model, &design);
+        System::new(machine, hardware, costs, design, os_costs(model), settings)
+    };
+    let systems: Vec<_> = (0..machines(model)).map(system).collect();
     if let Some(host) = host(model) {
-        system.run_on_host(host);
+        System::run_on_host(&systems, host);
     }
-    system
-}
-
-fn new_system<const W: usize>(
-    machine: &SimulatedMachine,
-    model: &Model,
-    design: Design,
-    settings: OsSettings,
-    seed: u64,
-) -> Rc<System<W>> {
-    let hardware = Hw::new(hardware_config(model, seed));
-    let costs = hook_costs(model, &design);
-    System::new(machine, hardware, costs, design, os_costs(model), settings)
+    systems
 }
 
 /// Whether a flush after an unmap that met another one covers the whole space. A design with a log knows the range of
@@ -177,7 +151,6 @@ fn host(model: &Model) -> Option<HostConfig> {
     let cycles = |cycles: f64| cycles.round() as u64;
     model.vm.map(|vm| HostConfig {
         cpus: vm.host_cpus,
-        machines: vm.machines,
         others: vm.others,
         slice: cycles(vm.slice),
         latency: cycles(vm.latency),

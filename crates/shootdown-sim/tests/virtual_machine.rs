@@ -27,6 +27,11 @@ fn played(design: &str, set: &[(&str, f64)]) -> RunResult {
     run(&spec(design, set), &mut |_| true).unwrap()
 }
 
+fn share(result: &RunResult, wanted: &str) -> f64 {
+    let of = |(name, share): &(&str, f64)| (*name == wanted).then_some(*share);
+    result.time_shares.iter().find_map(of).unwrap()
+}
+
 /// Eight virtual CPUs on that many of a host, with slices short enough for many of them to fit into the run.
 fn overcommitted(host_cpus: f64) -> Vec<(&'static str, f64)> {
     vec![("vm.vcpus", 8.0), ("vm.host_cpus", host_cpus), ("vm.slice", 2e5)]
@@ -91,8 +96,7 @@ fn guest_work_is_bounded_by_host_cpus() {
     for (host_cpus, others) in [(4.0, 0.0), (2.0, 0.0), (8.0, 8.0)] {
         let set = [overcommitted(host_cpus), vec![("vm.others", others)]].concat();
         let result = played("ipi", &set);
-        let of = |wanted: &str| result.time_shares.iter().find(|(name, _)| *name == wanted).unwrap().1;
-        let (taken, idle) = (of("taken by the host"), of("idle"));
+        let (taken, idle) = (share(&result, "taken by the host"), share(&result, "idle"));
         // The machine of the others has its share of a full host.
         let most = (host_cpus + others) / (8.0 + others);
         let worked = 1.0 - taken - idle;
@@ -270,13 +274,14 @@ fn halted_lock_waiters_are_woken() {
     }
 }
 
-/// A lock whose waiters never halt is open to whoever finds it free. With a queue the other machine, always busy, would
-/// cost all but 0.1 of the rate: the lock would wait for waiters that do not run.
+/// A lock whose waiters never halt is open to any CPU that finds it free. With a queue it would wait for waiters that do
+/// not run: beside another machine, always busy, 0.29 of the rate would be left.
 #[test]
 fn lock_without_halting_waiters_waits_for_none_of_them() {
-    let rate = |others: f64| halting_for_a_lock(&[("vm.lock_spins", 0.0), ("vm.others", others)]).ops_per_s;
+    let spinning = [("vm.lock_spins", 0.0), ("vm.spin_window", 0.0)];
+    let rate = |others: f64| halting_for_a_lock(&[&spinning[..], &[("vm.others", others)]].concat()).ops_per_s;
     let (alone, beside) = (rate(0.0), rate(8.0));
-    assert!(beside > 0.3 * alone, "{beside} {alone}");
+    assert!(beside > 0.33 * alone, "{beside} {alone}");
 }
 
 /// Each of several machines has a kernel of its own: none interrupts another's CPUs, and on a host with room for all
@@ -293,7 +298,7 @@ fn machines_on_one_host_share_nothing_but_its_cpus() {
         assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
         result
     };
-    // A kernel with one thread has nobody to interrupt.
+    // A kernel with one thread has no other CPU to interrupt.
     let single = alone(1, &[("vm.machines", 3.0), ("vm.host_cpus", 24.0)]);
     assert_eq!((single.ipis_per_op, single.interrupts_per_op), (0.0, 0.0));
     let (one, two) = (alone(8, &[]), alone(8, &[("vm.machines", 2.0), ("vm.host_cpus", 16.0)]));
@@ -305,12 +310,7 @@ fn machines_on_one_host_share_nothing_but_its_cpus() {
     assert!(two.ops > one.ops * 3 / 2, "both are counted");
     // On the same eight CPUs each has half of the time at most.
     let halved = alone(8, &[("vm.machines", 2.0)]);
-    let taken = halved
-        .time_shares
-        .iter()
-        .find(|(name, _)| *name == "taken by the host")
-        .unwrap()
-        .1;
+    let taken = share(&halved, "taken by the host");
     assert!(taken > 0.2 && halved.ops_per_s < 0.75 * one.ops_per_s, "{halved:?}");
 }
 

@@ -167,37 +167,6 @@ fn flush_of_an_unmap_proves_nothing_about_the_pages_of_another_one() {
     }
 }
 
-/// A section under the LRU lock takes longer the more pages it is for. Of 96 in one call 89 are further pages as they
-/// come, in seven sections, and 93 as they go, in three. A page in a call has no further ones.
-#[test]
-fn each_further_page_prolongs_the_hold_of_the_lru_lock() {
-    let lru_ns = |workload: &str, page: f64| {
-        let machine = Model::find("skylake-104").unwrap();
-        let spec = RunSpec {
-            workload: workload.into(),
-            machine: Arc::new(machine.with("kernel.lru_page", page).unwrap()),
-            design: "ipi".into(),
-            threads: 1,
-            seed: 7,
-            virtual_ms: Some(20.0),
-            lru_drain: true,
-            parameters: Parameters::default(),
-        };
-        let result = run(&spec, &mut |_| true).unwrap();
-        let share = result
-            .time_shares
-            .iter()
-            .find(|(name, _)| *name == "LRU lock")
-            .unwrap()
-            .1;
-        share * result.virtual_ns / result.ops as f64
-    };
-    let further = (lru_ns("malloc_churn", 40.0) - lru_ns("malloc_churn", 0.0)) / 40.0;
-    assert!((further - (89.0 + 93.0)).abs() < 6.0, "{further}");
-    let single = (lru_ns("tlb_flush2", 40.0) - lru_ns("tlb_flush2", 0.0)) / 40.0;
-    assert!(single.abs() < 0.1, "{single}");
-}
-
 /// One write of the interrupt register reaches many targets: a request to them is sent sooner.
 #[test]
 fn targets_of_one_cluster_take_one_write() {

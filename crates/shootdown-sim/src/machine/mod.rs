@@ -102,6 +102,11 @@ impl Machine {
             (1..=MAX_CPUS).contains(&cpus),
             "a machine has 1 to {MAX_CPUS} CPUs, not {cpus}"
         );
+        assert!(
+            config.kernels > 0 && cpus.is_multiple_of(config.kernels),
+            "each of {} kernels has as many of the {cpus} CPUs",
+            config.kernels
+        );
         for numbers in [&topology.core_of, &topology.cluster_of, &topology.socket_of] {
             assert!(numbers.len() == cpus, "the topology must place each of the {cpus} CPUs");
         }

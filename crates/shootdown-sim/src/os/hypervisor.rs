@@ -16,7 +16,7 @@ pub(super) trait Guest {
     /// It enters: a requested flush happens first.
     fn enters(&self);
     /// The hypervisor flushes everything that the virtual CPU has cached.
-    fn is_flushed(&self);
+    fn flush_everything(&self);
     /// Whether an access by the hardware is in progress, in the middle of which no virtual CPU can leave.
     fn is_in_hardware(&self) -> bool;
 }
@@ -97,12 +97,12 @@ impl<const W: usize> Guest for System<W> {
         let flush_requested = self.own_word().is_some_and(|word| word.swap_full(0) & FLUSH != 0);
         machine::synchronise();
         if flush_requested {
-            self.is_flushed();
+            self.flush_everything();
         }
         self.hw.borrow_mut().entered(cpu, machine::now());
     }
 
-    fn is_flushed(&self) {
+    fn flush_everything(&self) {
         let flushed = self.hw.borrow_mut().local(machine::cpu(), Local::All, machine::now());
         flushed.unwrap_or_else(|fault| panic!("a flush of everything has no operand: {fault:?}"));
     }

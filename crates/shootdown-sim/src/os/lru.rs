@@ -34,11 +34,8 @@ impl<const W: usize> System<W> {
 
     /// Takes so many pages off the list.
     pub(super) fn lru_release(&self, pages: usize) {
-        let mut left = pages;
-        while left > 0 {
-            let batch = left.min(LRU_RELEASE);
-            self.lru_section(batch as u64);
-            left -= batch;
+        for before in (0..pages).step_by(LRU_RELEASE) {
+            self.lru_section((pages - before).min(LRU_RELEASE) as u64);
         }
     }
 

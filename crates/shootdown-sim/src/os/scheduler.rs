@@ -374,7 +374,7 @@ impl<const W: usize> System<W> {
         let scheduler = Rc::new(Scheduler::new(cpus, slice, self.preemption.clone()));
         *scheduler.system.borrow_mut() = Rc::downgrade(self);
         assert!(self.scheduler.set(scheduler.clone()).is_ok(), "the scheduler is set");
-        for cpu in self.own_cpus.get().cloned().unwrap_or(0..cpus) {
+        for cpu in self.own_cpus.get().expect("set in `new`").clone() {
             let (system, scheduler) = (Rc::downgrade(self), scheduler.clone());
             machine.spawn_daemon(cpu, move || {
                 if let Some(system) = system.upgrade() {

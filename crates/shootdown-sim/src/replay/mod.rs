@@ -21,7 +21,7 @@ use crate::os::category::Category;
 pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
 use crate::os::{DecisionLog, EngineCounts, System};
 use crate::result::{Latency, latencies};
-use crate::setup::{machine_config, machines, os_settings, process_bytes, system_on};
+use crate::setup::{machine_config, machines, os_settings, process_bytes, systems_on};
 use crate::shares::time_shares;
 use crate::timeline::{TimelineEvent, recorded};
 use cpu::{Cpu, Shared, Tally};
@@ -218,7 +218,8 @@ fn replay_sized<const W: usize>(
     config.arena_bytes += MOST_LIVE * (process_bytes(model, PAGES * crate::os::PAGE) + size_of::<Space<SimWorld, W>>());
     let mut machine = Machine::new(config);
     let settings = os_settings(model, &design, false, entry.ideal);
-    let system: Rc<System<W>> = system_on(&machine, model, design, settings, spec.seed);
+    // One machine: `validate`.
+    let system: Rc<System<W>> = systems_on(&machine, model, design, settings, spec.seed).swap_remove(0);
     system.engine.kernel().keep_decision_log(model.topology.cpus());
     let shared = Rc::new(Shared {
         system: system.clone(),

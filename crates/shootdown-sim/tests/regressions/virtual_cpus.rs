@@ -7,7 +7,7 @@ use shootdown::{Policy, Walkers};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
-use shootdown_sim::os::{HostConfig, PAGE, Spinning};
+use shootdown_sim::os::{HostConfig, PAGE, Spinning, System};
 use std::rc::Rc;
 
 /// CPU 0 flushes about when CPU 1 is descheduled or enters: in user code, in the middle of switches, in handlers.
@@ -128,9 +128,8 @@ fn flush_at_entry_request_is_not_lost_to_the_host_scheduler() {
     contract(&scene, Bug::DescheduledNotAtomic, symptom, |stage| {
         let a = stage.process(1);
         let b = a.clone();
-        stage.system.run_on_host(HostConfig {
+        let host = HostConfig {
             cpus: 2,
-            machines: 1,
             others: 1,
             slice: 3_000,
             latency: 0,
@@ -141,7 +140,8 @@ fn flush_at_entry_request_is_not_lost_to_the_host_scheduler() {
             pv_flush: true,
             halted_flush: false,
             spinning: Spinning::default(),
-        });
+        };
+        System::run_on_host(std::slice::from_ref(&stage.system), host);
         stage.cpu(0, move |system| {
             system.load(&a);
             rounds(|start| {

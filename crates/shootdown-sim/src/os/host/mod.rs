@@ -22,8 +22,6 @@ use std::rc::{Rc, Weak};
 pub struct HostConfig {
     /// Its CPUs.
     pub cpus: usize,
-    /// Virtual machines that are simulated, each with a kernel of its own, from 1.
-    pub machines: usize,
     /// Virtual CPUs of machines that are not simulated, which are always busy.
     pub others: usize,
     /// Mean length of the shortest slice, cycles.
@@ -70,11 +68,12 @@ pub struct Spinning {
 #[derive(Debug)]
 pub(crate) struct Host {
     config: HostConfig,
-    /// Virtual CPUs of all simulated machines.
+    /// Virtual CPUs of all simulated machines, and of each.
     vcpus: usize,
+    each: usize,
     queues: RefCell<Queues>,
     /// The simulated machines, each on an equal part of the virtual CPUs, in order.
-    guests: RefCell<Vec<Weak<dyn Guest>>>,
+    guests: Vec<Weak<dyn Guest>>,
     /// Whether a virtual CPU has come online.
     begun: Cell<bool>,
     /// Whether each halted virtual CPU serves an interrupt.
@@ -84,11 +83,10 @@ pub(crate) struct Host {
     spinners: Vec<spin::Spinner>,
     /// The virtual CPU of each machine that was yielded to last.
     last_boosted: Vec<Cell<usize>>,
-    yields: Cell<u64>,
 }
 
 impl Host {
-    fn new(config: HostConfig, vcpus: usize) -> Rc<Self> {
+    fn new(config: HostConfig, vcpus: usize, guests: Vec<Weak<dyn Guest>>) -> Rc<Self> {
         let rules = Rules {
             slice: config.slice,
             latency: config.latency,
@@ -96,15 +94,15 @@ impl Host {
         };
         Rc::new(Host {
             queues: RefCell::new(Queues::new(rules, config.cpus, vcpus + config.others)),
-            guests: RefCell::default(),
             begun: Cell::new(false),
             serving: vec![Cell::new(false); vcpus],
             taken: vec![Cell::new(0); vcpus],
             spinners: (0..vcpus).map(|_| spin::Spinner::default()).collect(),
-            last_boosted: vec![Cell::new(0); config.machines],
-            yields: Cell::new(0),
+            last_boosted: vec![Cell::new(0); guests.len()],
             config,
             vcpus,
+            each: vcpus / guests.len(),
+            guests,
         })
     }
 
@@ -119,12 +117,12 @@ impl Host {
 
     /// The machine of a virtual CPU.
     fn machine_of(&self, vcpu: usize) -> usize {
-        vcpu / (self.vcpus / self.config.machines)
+        vcpu / self.each
     }
 
     /// The machine of this virtual CPU, unless it is being dropped.
     fn guest(&self) -> Option<Rc<dyn Guest>> {
-        self.guests.borrow()[self.machine_of(machine::cpu())].upgrade()
+        self.guests[self.machine_of(machine::cpu())].upgrade()
     }
 
     fn place(&self, vcpu: usize) -> Place {
@@ -215,7 +213,7 @@ impl Host {
         if self.queues.borrow_mut().take_moved(cpu) {
             machine::synchronise();
             if let Some(guest) = self.guest() {
-                guest.is_flushed();
+                guest.flush_everything();
             }
         }
     }
@@ -292,7 +290,10 @@ impl machine::Hypervisor for Hypervisor {
             if let Some(until) = until {
                 machine::request_exit(cpu, until);
             }
-            return self.yields_to(cpu, target);
+            if host.yields_to(cpu, target) {
+                self.give_way(cpu);
+            }
+            return;
         }
         if !over {
             if let Some(until) = until {
@@ -316,18 +317,16 @@ impl machine::Hypervisor for Hypervisor {
             return;
         }
         machine::charge(host.config.spinning.exit);
-        if let Some(target) = host.spins(cpu) {
-            self.yields_to(cpu, target);
+        if host.spins(cpu) {
+            self.give_way(cpu);
         }
     }
 }
 
 impl Hypervisor {
-    /// Yields to `target`, which was chosen just now, so it still waits.
-    fn yields_to(&self, cpu: usize, target: usize) {
-        if self.0.yields_to(cpu, target) {
-            self.outside(|| self.0.gives_way(cpu, true));
-        }
+    /// This virtual CPU has yielded to another one.
+    fn give_way(&self, cpu: usize) {
+        self.outside(|| self.0.gives_way(cpu, true));
     }
 
     /// Leaves the guest. In the middle of an access by the hardware, a little later.
@@ -341,23 +340,26 @@ impl Hypervisor {
 }
 
 impl<const W: usize> System<W> {
-    /// Makes the CPUs virtual ones of this host. Once, before any CPU is online and before a scheduler or ticks exist.
+    /// Makes the CPUs of these kernels, all of a machine, virtual ones of a host. Once, before any CPU is online and
+    /// before a scheduler or ticks exist.
     ///
     /// # Panics
-    /// When there is a hypervisor.
-    pub fn run_on_host(self: &Rc<Self>, config: HostConfig) {
-        let host = Host::new(config, self.hw.borrow().config().cpus);
-        self.machine().set_hypervisor(Hypervisor(host.clone()));
-        self.share_host(&host);
+    /// When there is a hypervisor, or no kernel.
+    pub fn run_on_host(kernels: &[Rc<Self>], config: HostConfig) {
+        let guests = kernels.iter().map(|kernel| {
+            let guest: Weak<dyn Guest> = Rc::downgrade(&(kernel.clone() as Rc<dyn Guest>));
+            guest
+        });
+        let vcpus = kernels[0].hw.borrow().config().cpus;
+        let host = Host::new(config, vcpus, guests.collect());
+        kernels[0].machine().set_hypervisor(Hypervisor(host.clone()));
+        kernels.iter().for_each(|kernel| kernel.join_host(&host));
     }
 
-    /// The same on the host of another machine. It is the next of the machines there.
-    pub(crate) fn share_host(self: &Rc<Self>, host: &Rc<Host>) {
+    fn join_host(self: &Rc<Self>, host: &Rc<Host>) {
         if host.config.pv_flush {
             self.virtualise();
         }
-        let guest: Weak<dyn Guest> = Rc::downgrade(&(self.clone() as Rc<dyn Guest>));
-        host.guests.borrow_mut().push(guest);
         self.preemption.set_host(host.clone());
         assert!(self.host.set(host.clone()).is_ok(), "there is a host");
         let (begins, ends) = (Rc::downgrade(self), Rc::downgrade(self));

@@ -52,15 +52,16 @@ impl Host {
         (window > 0).then_some(doubled)
     }
 
-    /// A virtual CPU has spun for its window: returns the one of its machine that it yields to.
-    pub(super) fn spins(&self, cpu: usize) -> Option<usize> {
+    /// A virtual CPU has spun for its window: whether it yields to one of its machine. It does so at once: if it chose now
+    /// and yielded after its exit, another would often have run that one meanwhile.
+    pub(super) fn spins(self: &Rc<Self>, cpu: usize) -> bool {
         let own = &self.spinners[cpu];
         own.exits.set(own.exits.get() + 1);
-        let machine = self.machine_of(cpu);
-        let vcpus = self.vcpus / self.config.machines;
+        let (machine, each) = (self.machine_of(cpu), self.each);
         let from = self.last_boosted[machine].get() + 1;
-        let mut others = (0..vcpus).map(|step| machine * vcpus + (from + step) % vcpus);
-        others.find(|&other| other != cpu && self.is_candidate(other))
+        let mut others = (0..each).map(|step| machine * each + (from + step) % each);
+        let target = others.find(|&other| other != cpu && self.is_candidate(other));
+        target.is_some_and(|target| self.yields_to(cpu, target))
     }
 
     fn is_candidate(&self, vcpu: usize) -> bool {
@@ -89,7 +90,6 @@ impl Host {
             return false;
         }
         self.last_boosted[self.machine_of(target)].set(target);
-        self.yields.set(self.yields.get() + 1);
         self.spinners[cpu].yielded.set(true);
         self.spinners[cpu].in_kernel.set(true);
         true
