@@ -115,8 +115,8 @@ pub(crate) fn all_cpus(model: &Model) -> usize {
     model.topology.cpus() * machines(model)
 }
 
-/// For each of them the hardware of `model` and a kernel around the engine, on `machine`, in the order of their CPUs; on
-/// one host if the model is a virtual machine.
+/// For each of them the hardware of `model` and a kernel around the engine, on `machine`, in the order of their CPUs.
+/// All are on one host if the model is a virtual machine.
 pub(crate) fn systems_on<const W: usize>(
     machine: &SimulatedMachine,
     model: &Model,

@@ -274,8 +274,8 @@ fn halted_lock_waiters_are_woken() {
     }
 }
 
-/// A lock whose waiters never halt is open to any CPU that finds it free. With a queue it would wait for waiters that do
-/// not run: beside another machine, always busy, 0.29 of the rate would be left.
+/// A lock whose waiters never halt is open to any CPU that finds it free. With a queue it would wait for waiters that
+/// do not run: beside another machine, always busy, 0.29 of the rate would be left.
 #[test]
 fn lock_without_halting_waiters_waits_for_none_of_them() {
     let spinning = [("vm.lock_spins", 0.0), ("vm.spin_window", 0.0)];

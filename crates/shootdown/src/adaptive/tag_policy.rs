@@ -31,8 +31,8 @@ const CPUS_PER_SKIP: u64 = 16;
 
 /// For how much of an interrupt's time a targeted broadcast stalls a CPU, as one in so many: shorter, since no handler
 /// is entered and nothing is saved. No figure is public. A quarter is what `sapphire-224` assumes (`rar.action`), an
-/// eighth half of that. A space gets a tag if that pays with the longer stall, and gives it back if it does not pay even
-/// with the shorter one.
+/// eighth half of that. A space gets a tag if that pays with the longer stall, and gives it back if it does not pay
+/// even with the shorter one.
 const STALL_AT_MOST: u64 = 4;
 const STALL_AT_LEAST: u64 = 8;
 

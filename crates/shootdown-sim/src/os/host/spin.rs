@@ -52,8 +52,8 @@ impl Host {
         (window > 0).then_some(doubled)
     }
 
-    /// A virtual CPU has spun for its window: whether it yields to one of its machine. It does so at once: if it chose now
-    /// and yielded after its exit, another would often have run that one meanwhile.
+    /// A virtual CPU has spun for its window: whether it yields to one of its machine. It does so at once. If it chose
+    /// now and yielded after its exit, its target would often run already.
     pub(super) fn spins(self: &Rc<Self>, cpu: usize) -> bool {
         let own = &self.spinners[cpu];
         own.exits.set(own.exits.get() + 1);
