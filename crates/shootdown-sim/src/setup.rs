@@ -325,6 +325,7 @@ pub(crate) fn os_settings(model: &Model, design: &Design, lru_drain: bool, ideal
         } else {
             1
         },
+        lru_batch: model.linux.lru_batch,
     }
 }
 

@@ -55,12 +55,13 @@ pub enum Figure {
 }
 
 /// The distance of held-out rows from the model: the standard deviation of the logarithm of simulated over published,
-/// of the nearest nine in ten rows. `shootdown evidence` prints the present values; a test holds that they are these.
+/// of the nearest nine in ten rows of `evidence/published.toml` and `evidence/blind.toml` together. A test holds that
+/// they are within 0.015 of that. `shootdown evidence` prints those of the file that it runs.
 pub(crate) const OFF: [(Figure, f64); 5] = [
     (Figure::FittedRate, 0.12),
-    (Figure::OtherRate, 0.11),
-    (Figure::Ratio, 0.08),
-    (Figure::Interrupts, 0.03),
+    (Figure::OtherRate, 0.17),
+    (Figure::Ratio, 0.06),
+    (Figure::Interrupts, 0.08),
     (Figure::Share, 0.67),
 ];
 

@@ -436,6 +436,8 @@ table! {
         nested_flushes: bool = Rule::Flag,
         /// Whether each memory node (socket) has an LRU lock, instead of one for the machine.
         node_lru: bool = Rule::Flag,
+        /// New pages that a CPU collects before it puts them on the LRU list.
+        lru_batch: usize = Rule::Whole(1, 64),
         /// Cost, in a fault on a file, of each nearby page in the page cache, mapped or not.
         around_page: f64 = Rule::TimeOrZero,
         /// Movements of a line for each target of a flush under designs that trim CPU sets. The flush reads the

@@ -29,7 +29,7 @@ pub struct KernelChange {
 /// Not of a release: each target of a cross-CPU call has had its own `call_single_data`, which it releases by a store,
 /// since 2.6.30 (`linux.answer_lines`), and one write of the interrupt register reaches the CPUs of an x2APIC cluster
 /// since 3.0 (`linux.ipi_cluster`). Before 5.2 a nested unmap flushed its own range once more.
-pub const KERNEL_CHANGES: [KernelChange; 4] = [
+pub const KERNEL_CHANGES: [KernelChange; 5] = [
     KernelChange {
         since: (4, 8),
         path: "linux.node_lru",
@@ -47,6 +47,12 @@ pub const KERNEL_CHANGES: [KernelChange; 4] = [
         path: "linux.region_faults",
         values: (0.0, 1.0),
         commit: "0bff0aaea03e, x86/mm: try VMA lock-based page fault handling first",
+    },
+    KernelChange {
+        since: (6, 9),
+        path: "linux.lru_batch",
+        values: (15.0, 31.0),
+        commit: "9cecde80aae0, mm: increase folio batch size",
     },
     KernelChange {
         since: (6, 17),
@@ -90,6 +96,7 @@ mod tests {
                 ("linux.node_lru", 1.0),
                 ("linux.nested_flushes", 1.0),
                 ("linux.region_faults", 1.0),
+                ("linux.lru_batch", 15.0),
                 ("linux.region_drops", 0.0)
             ]
         );

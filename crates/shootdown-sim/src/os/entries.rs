@@ -57,6 +57,7 @@ impl<const W: usize> System<W> {
 
     /// Frees frames that [`withdraw`](Self::withdraw) returned.
     pub fn free_frames(&self, frames: Vec<u32>) {
+        self.lru_release(&frames);
         frames.into_iter().for_each(|frame| self.free(frame));
     }
 

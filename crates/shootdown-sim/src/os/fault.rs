@@ -88,9 +88,7 @@ impl<const W: usize> System<W> {
             used = true;
         });
         match fresh {
-            Some(_) if used => {
-                process.now_resident(self);
-            }
+            Some(frame) if used => process.now_resident(self, frame),
             Some(frame) => self.free(frame),
             None => {}
         }

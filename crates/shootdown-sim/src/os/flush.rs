@@ -80,6 +80,7 @@ impl<const W: usize> System<W> {
                 category::leave(outer);
                 note(|| What::MeanwhileBegins);
                 unlock();
+                self.lru_release(&frames);
                 machine::charge(self.costs.page_free * frames.len() as u64);
                 note(|| What::MeanwhileEnds);
                 category::enter(Category::FlushRequester);

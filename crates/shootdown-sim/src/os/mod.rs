@@ -116,6 +116,8 @@ pub struct OsSettings {
     pub nested_flushes: bool,
     /// LRU locks: one for each socket, or one for all; 0 is one.
     pub lru_locks: usize,
+    /// New pages that a CPU collects before it puts them on the LRU list; 0 is one.
+    pub lru_batch: usize,
 }
 
 /// A page-table store in some store buffer.
@@ -190,8 +192,8 @@ pub struct System<const W: usize> {
     /// The scheduler of threads, if there are more than one on each CPU.
     scheduler: OnceCell<Rc<Scheduler<W>>>,
     /// One for each socket, or one for the machine.
-    lru: Vec<SpinLock>,
-    lru_batches: Vec<Cell<u32>>,
+    lru: Vec<lru::Lru>,
+    lru_batches: Vec<RefCell<lru::Batch>>,
     spin_nodes: Rc<[Shared<SimWord>]>,
     /// Table pages that are unlinked and flushed, and wait for the end of walks; in the order of their grace periods.
     waiting_tables: RefCell<VecDeque<walk::WaitingTable>>,
@@ -265,10 +267,10 @@ impl<const W: usize> System<W> {
             spare_spaces: RefCell::default(),
             scheduler: OnceCell::new(),
             lru: (0..settings.lru_locks.max(1))
-                .map(|_| SpinLock::new(machine, spin_nodes.clone(), preemption.clone()))
+                .map(|_| lru::Lru::new(SpinLock::new(machine, spin_nodes.clone(), preemption.clone())))
                 .collect(),
             preemption: preemption.clone(),
-            lru_batches: vec![Cell::new(0); cpus],
+            lru_batches: (0..cpus).map(|_| RefCell::default()).collect(),
             spin_nodes,
             waiting_tables: RefCell::default(),
             tables_freed: Cell::new(0),

@@ -172,9 +172,9 @@ impl<const W: usize> Process<W> {
     }
 
     /// A page that was written for the first time is accounted for.
-    pub(super) fn now_resident(&self, system: &System<W>) {
+    pub(super) fn now_resident(&self, system: &System<W>, frame: u32) {
         self.resident.set(self.resident.get() + 1);
-        system.lru_add();
+        system.lru_add(frame);
     }
 
     /// A region releases the lowest-level table at `va`. True when no other region uses it.

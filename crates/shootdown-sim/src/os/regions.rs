@@ -38,11 +38,7 @@ impl<const W: usize> System<W> {
             return;
         }
         self.flush_gathered(process, range, cleared);
-        if self.settings.lru_drain {
-            // The drain has put them on the list. In a batch they would only be marked.
-            self.lru_release(frames.len());
-        }
-        frames.into_iter().for_each(|frame| self.free(frame));
+        self.free_frames(frames);
         process.unmapping.fetch_add_full(u64::MAX);
         self.unlock_region(process, held);
     }
@@ -127,7 +123,7 @@ impl<const W: usize> System<W> {
         } else {
             self.flush_gathered(process, range, cleared);
         }
-        frames.into_iter().for_each(|frame| self.free(frame));
+        self.free_frames(frames);
         process.unmapping.fetch_add_full(u64::MAX);
         changing.into_iter().for_each(Changing::end);
         self.unlock(process, access);

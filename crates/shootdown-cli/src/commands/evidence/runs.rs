@@ -104,7 +104,8 @@ impl Runs {
         let own = self.place(row).filter(Place::has_intervals)?;
         let ratio = || {
             let over = row.reference()?;
-            interval::of_ratio(own, self.place(&over)?)
+            let of_designs = interval::of_ratio(own, self.place(&over)?)?;
+            Some(of_designs.with_off(Figure::Ratio, figure(row).off()))
         };
         match row.metric {
             Metric::OpsPerS => interval::of_rate(own),
@@ -126,6 +127,10 @@ impl Runs {
 pub(super) fn figure(row: &Published) -> Figure {
     match row.metric {
         metric if metric.is_rate() => Figure::rate_on(&row.machine),
+        // Errors of two designs at one number of threads cancel, those at two numbers do not.
+        Metric::RateRatio | Metric::TimeRatio if row.reference().is_some_and(|over| over.threads != row.threads) => {
+            Figure::rate_on(&row.machine)
+        }
         Metric::RateRatio | Metric::TimeRatio => Figure::Ratio,
         Metric::InterruptsPerOp => Figure::Interrupts,
         _ => Figure::Share,

@@ -60,7 +60,7 @@ fn evidence_cells_are_unique_with_their_settings() {
     for place in [
         "tlb_flush2 on milan-72 at 72 threads",
         "tlb_flush2 with LRU drain on milan-72 at 36 threads",
-        "madvise_spin kernel.slowdown=0.517 on icelake-128 without broadcast at 4 threads",
+        "madvise_spin kernel.slowdown=0.5 on icelake-128 without broadcast at 4 threads",
         // The denominator of a ratio is a cell too.
         "madvise_stress workload.madvise_stress.process_threads=8 on icelake-128 without broadcast at 8 threads",
         "mprotect_all on ampere-32 at 32 threads",
