@@ -96,7 +96,7 @@ fn lru_ns(workload: &str, threads: usize, lru_drain: bool, set: &[(&str, f64)]) 
     share(&result, "LRU lock") * threads as f64 * result.virtual_ns / result.ops as f64
 }
 
-/// A section under the LRU lock takes longer the more pages it is for. Each page comes and goes: 96 in one call, or one.
+/// A section under the LRU lock takes longer the more pages it is for. Each page comes and goes: 96 of a call, or one.
 #[test]
 fn each_page_prolongs_the_hold_of_the_lru_lock_twice() {
     let pages = |workload| {

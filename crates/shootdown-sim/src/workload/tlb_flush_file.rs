@@ -14,9 +14,8 @@
 //! thread alone flushes once. The write that makes an entry writable flushes nothing on x86;
 //! `workload.tlb_flush3.notify_flushes` makes it flush.
 //!
-//! will-it-scale's file has 128 MiB, and its loop unmaps once in 32,768 pages, not once in 256. In its first pass over
-//! the file only the loop's own pages are cached, so a loop flushes once. Neither changes the rate over many passes: an
-//! unmap is one flush more in 256 loops. In its process mode each process has a file of its own: `process_threads` 1.
+//! In the first pass of will-it-scale over its file only the loop's own pages are cached, so a loop flushes once. That
+//! pass is not simulated. In its process mode each process has a file of its own: `process_threads` 1.
 
 use super::{Parameter, Parameters, Thread, processes_of, tlb_flush2};
 use crate::os::{Mapping, PAGE};
