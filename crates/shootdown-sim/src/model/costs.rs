@@ -251,9 +251,9 @@ table! {
         munmap: f64 = Rule::TimeOrZero,
         /// Adding a page to the CPU's batch for the LRU lists.
         lru_add: f64 = Rule::TimeOrZero,
-        /// Hold time of the LRU lock, to put a batch of pages on the list or to take one off, for its first page.
+        /// Hold time of the LRU lock for the lines of the list and its counters, if another CPU held it before.
         lru_hold: f64 = Rule::TimeOrZero,
-        /// Added hold time for each further page of the batch.
+        /// Added hold time for each page of the batch that is put on the list or taken off.
         lru_page: f64 = Rule::TimeOrZero,
         /// One access of the user program, including its own instructions, excluding cache and TLB.
         user_access: f64 = Rule::TimeOrZero,
