@@ -118,9 +118,9 @@ fn unmapped_pages_of_a_batch_pass_through_the_lru_list() {
     assert!((pages - 2.0).abs() < 0.1, "{pages}");
 }
 
-/// The lines of the LRU list move from one CPU to another, not on one CPU; and less often in larger batches.
+/// The lines of the LRU list move if another CPU held the lock before, and less often with larger batches.
 #[test]
-fn lines_of_the_lru_list_move_once_for_each_other_holder() {
+fn lines_of_the_lru_list_move_between_cpus_only() {
     let lines = |threads, batch: f64| {
         let with = |hold| {
             let set = [("kernel.lru_hold", hold), ("linux.lru_batch", batch)];

@@ -55,12 +55,12 @@ pub enum Figure {
 }
 
 /// The distance of held-out rows from the model: the standard deviation of the logarithm of simulated over published,
-/// of the nearest nine in ten rows of `evidence/published.toml` and `evidence/blind.toml` together. A test holds that
-/// they are within 0.015 of that. `shootdown evidence` prints those of the file that it runs.
+/// of the nearest nine in ten rows of `evidence/published.toml` and `evidence/blind.toml` together, rounded. A test
+/// allows builds with debug assertions 0.015. `shootdown evidence` prints those of the file that it runs.
 pub(crate) const OFF: [(Figure, f64); 5] = [
-    (Figure::FittedRate, 0.12),
-    (Figure::OtherRate, 0.17),
-    (Figure::Ratio, 0.06),
+    (Figure::FittedRate, 0.125),
+    (Figure::OtherRate, 0.18),
+    (Figure::Ratio, 0.064),
     (Figure::Interrupts, 0.08),
     (Figure::Share, 0.67),
 ];

@@ -55,7 +55,7 @@ impl<const W: usize> System<W> {
         self.clear(process, va, pages).0
     }
 
-    /// Frees frames that [`withdraw`](Self::withdraw) returned.
+    /// Takes frames off the LRU list and drops a reference to each. Their entries are clear, and flushed everywhere.
     pub fn free_frames(&self, frames: Vec<u32>) {
         self.lru_release(&frames);
         frames.into_iter().for_each(|frame| self.free(frame));

@@ -1,8 +1,8 @@
 //! The list of recently used pages, as far as its lock is concerned.
 //!
 //! Owns the batches: each CPU collects new pages and puts them on the list in one section under the lock. Pages that
-//! are freed are taken off in batches too. A section takes longer the more pages it is for, and if another CPU held the
-//! lock before: then the lines of the list, and of its counters, have to move.
+//! are freed are taken off in batches too. A section takes time for each of its pages. It takes longer if another CPU
+//! held the lock before: then the lines of the list, and of its counters, move.
 //!
 //! A batch holds a reference to each of its pages (Linux's `folio_batch_move_lru`). So a page that is unmapped while it
 //! is in one goes on the list with the others, and a second section takes it off again.
@@ -13,6 +13,7 @@ use crate::machine;
 use std::cell::Cell;
 
 /// Freed pages that are taken off the list under one hold of the lock: Linux's `SWAP_CLUSTER_MAX`, in `release_pages`.
+/// Since 6.9 it is a batch of 31 (`folios_put_refs`).
 const LRU_RELEASE: usize = 32;
 
 /// The list of a memory node.
@@ -77,8 +78,8 @@ impl<const W: usize> System<W> {
         self.lru_section(batch.unmapped);
     }
 
-    /// Takes pages off the list that are no longer mapped, those of `frames` without another reference. Those in this
-    /// CPU's batch are only marked; one in the batch of another CPU is taken for one on the list.
+    /// Takes those of `frames` off the list that have no other reference. Pages in this CPU's batch are only marked. A
+    /// page in the batch of another CPU is taken for one on the list.
     pub(super) fn lru_release(&self, frames: &[u32]) {
         let listed = {
             let mut batch = self.lru_batches[machine::cpu()].borrow_mut();

@@ -136,7 +136,7 @@ pub(super) fn text(lines: &[Line]) -> String {
     let kinds = kinds.iter().filter_map(|&(kind, name)| {
         let (found, rows) = off(&all, kind)?;
         let rows = number::counted(rows, "row");
-        Some(format!("{name} {found:.2} of {rows} (taken: {:.2})", kind.off()))
+        Some(format!("{name} {found:.3} of {rows} (taken: {:.3})", kind.off()))
     });
     text.push_str(&format!(
         "  how far off, standard deviation of the logarithm, nearest nine in ten: {}\n",

@@ -179,7 +179,7 @@ fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
     let blind = published::Tables::read(&blind).unwrap().rows;
     assert!(
         blind.len() >= 23 && blind.iter().all(|row| !row.fitted),
-        "none is fitted"
+        "all of them, none fitted"
     );
     let held_out = published::rows().into_iter().filter(|row| !row.fitted);
     let held_out: Vec<_> = held_out.chain(blind).collect();
