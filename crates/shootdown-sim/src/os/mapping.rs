@@ -147,8 +147,7 @@ impl<const W: usize> System<W> {
         // Flushed above: no CPU of this process reads the old page through this address any longer (C2).
         let zero_page = self.hw.borrow().zero_page();
         if let Some(frame) = replaced.filter(|&frame| frame != zero_page) {
-            self.lru_release(&[frame]);
-            self.free(frame);
+            self.free_frames(vec![frame]);
         }
         match used {
             true => process.now_resident(self, copy),
