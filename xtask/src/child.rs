@@ -57,22 +57,38 @@ pub fn output(command: &mut Command, end: Instant) -> Result<String, String> {
 /// Runs `command` and gives back how it ended and its standard output.
 ///
 /// # Errors
-/// When it cannot be started or still runs at `end`; when the output is not UTF-8.
+/// When it cannot be started or still runs at `end`: the error then has the last lines that it printed. When the output
+/// is not UTF-8.
 pub fn outcome(command: &mut Command, end: Instant) -> Result<(ExitStatus, String), String> {
     let mut child = start(command.stdout(Stdio::piped()))?;
     let mut pipe = child.stdout.take().ok_or("no pipe to the program's output")?;
+    let (sender, receiver) = mpsc::channel();
     // Read on another thread, so that a program that fills the pipe and this process do not wait for each other.
-    let reader = std::thread::spawn(move || {
+    std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        pipe.read_to_end(&mut bytes).map(|_| bytes)
+        let _ = sender.send(pipe.read_to_end(&mut bytes).map(|_| bytes));
     });
-    let status = wait(&mut child, end)?;
-    let bytes = reader
-        .join()
+    let status = wait(&mut child, end).map_err(|why| {
+        // Not for long: a child of the program may still have the pipe open.
+        let printed = receiver.recv_timeout(Duration::from_secs(1));
+        let printed = printed.ok().and_then(Result::ok).unwrap_or_default();
+        why + &last_lines(&String::from_utf8_lossy(&printed))
+    })?;
+    let bytes = receiver
+        .recv()
         .map_err(|_| "the reading thread panicked")?
         .map_err(|error| error.to_string())?;
     let text = String::from_utf8(bytes).map_err(|_| "its output is not UTF-8")?;
     Ok((status, text))
+}
+
+/// The end of what a program printed, for an error message.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    match &lines[lines.len().saturating_sub(20)..] {
+        [] => "; it had printed nothing".into(),
+        last => format!("; its last lines:\n{}", last.join("\n")),
+    }
 }
 
 /// Runs `command` and passes each line of its standard output on as it arrives; returns how it ended.
@@ -173,6 +189,18 @@ mod tests {
         let start = Instant::now();
         assert!(run(Command::new("sleep").arg("60"), soon()).is_err_and(|why| why.contains("did not end")));
         assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn program_past_its_deadline_shows_what_it_printed() {
+        let printing = |lines| format!("{lines} exec sleep 60");
+        let late = |script: String| outcome(Command::new("sh").args(["-c", &script]), soon()).expect_err("it sleeps");
+        let why = late(printing("seq 30;"));
+        assert!(
+            why.contains("did not end") && why.ends_with("\n29\n30") && !why.contains("\n10\n"),
+            "{why}"
+        );
+        assert!(late(printing("")).ends_with("it had printed nothing"));
     }
 
     #[test]
