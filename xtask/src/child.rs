@@ -72,7 +72,10 @@ pub fn outcome(command: &mut Command, end: Instant) -> Result<(ExitStatus, Strin
         // Not for long: a child of the program may still have the pipe open.
         let printed = receiver.recv_timeout(Duration::from_secs(1));
         let printed = printed.ok().and_then(Result::ok).unwrap_or_default();
-        why + &last_lines(&String::from_utf8_lossy(&printed))
+        match last_lines(&String::from_utf8_lossy(&printed), SHOWN).as_str() {
+            "" => why + "; it had printed nothing",
+            last => format!("{why}; its last lines:\n{last}"),
+        }
     })?;
     let bytes = receiver
         .recv()
@@ -82,14 +85,14 @@ pub fn outcome(command: &mut Command, end: Instant) -> Result<(ExitStatus, Strin
     Ok((status, text))
 }
 
-/// The end of what a program printed, for an error message.
-fn last_lines(text: &str) -> String {
+/// The last lines of a text, at most this many.
+pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    match &lines[lines.len().saturating_sub(20)..] {
-        [] => "; it had printed nothing".into(),
-        last => format!("; its last lines:\n{}", last.join("\n")),
-    }
+    lines[lines.len().saturating_sub(count)..].join("\n")
 }
+
+/// How many lines of a program that did not end its error shows.
+const SHOWN: usize = 20;
 
 /// Runs `command` and passes each line of its standard output on as it arrives; returns how it ended.
 ///
@@ -193,14 +196,20 @@ mod tests {
 
     #[test]
     fn program_past_its_deadline_shows_what_it_printed() {
-        let printing = |lines| format!("{lines} exec sleep 60");
-        let late = |script: String| outcome(Command::new("sh").args(["-c", &script]), soon()).expect_err("it sleeps");
-        let why = late(printing("seq 30;"));
-        assert!(
-            why.contains("did not end") && why.ends_with("\n29\n30") && !why.contains("\n10\n"),
-            "{why}"
-        );
-        assert!(late(printing("")).ends_with("it had printed nothing"));
+        let late = |script| {
+            let end = Instant::now() + Duration::from_secs(2);
+            outcome(Command::new("sh").args(["-c", script]), end).expect_err("it sleeps")
+        };
+        let why = late("echo one; echo two; exec sleep 60");
+        assert!(why.contains("did not end") && why.ends_with(":\none\ntwo"), "{why}");
+        assert!(late("exec sleep 60").ends_with("it had printed nothing"));
+    }
+
+    #[test]
+    fn last_lines_are_those_at_the_end() {
+        assert_eq!(last_lines("1\n2\n3\n", 2), "2\n3");
+        assert_eq!(last_lines("1\n", 2), "1");
+        assert_eq!(last_lines("", 2), "");
     }
 
     #[test]

@@ -237,9 +237,7 @@ impl Step {
     /// The last lines of the command's output, at most this many.
     pub fn last_lines(&self, count: usize) -> String {
         let bytes = std::fs::read(root().join(self.log())).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(count)..].join("\n")
+        child::last_lines(&String::from_utf8_lossy(&bytes), count)
     }
 
     /// The command, as typed.
