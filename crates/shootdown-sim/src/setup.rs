@@ -6,7 +6,7 @@
 use crate::hw::{Aarch64, ArmErrata, Costs, Hw, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Machine as SimulatedMachine, Topology};
 use crate::model::{Arch, Model};
-use crate::os::{HookCosts, HostConfig, OsCosts, OsSettings, RemoteCosts, Spinning, System};
+use crate::os::{HookCosts, HostConfig, IdleStates, OsCosts, OsSettings, RemoteCosts, Spinning, System};
 use shootdown::{BroadcastLimits, Departure, Design, Errata, Machine, Policy, Reach, Requests};
 use std::rc::Rc;
 
@@ -347,12 +347,22 @@ fn os_costs(model: &Model) -> OsCosts {
         lru_hold: kernel.lru_hold.round() as u64,
         lru_page: kernel.lru_page.round() as u64,
         around_page: cycles(model.linux.around_page),
-        idle_exit: model.linux.idle_exit.round() as u64,
+        idle: idle_states(model),
         user_access: kernel.user_access.round() as u64,
         sleep: kernel.sleep.round() as u64,
         wake: kernel.wake.round() as u64,
         wake_latency: kernel.wake_latency.round() as u64,
         switch: kernel.switch.round() as u64,
         microsecond: model.cycles(1e3).round() as u64,
+    }
+}
+
+fn idle_states(model: &Model) -> IdleStates {
+    let cycles = |cycles: f64| cycles.round() as u64;
+    IdleStates {
+        exit: cycles(model.kernel.idle_exit),
+        // A host CPU whose virtual CPU halts: part of `vm.wake`.
+        deep_exit: model.vm.map_or(cycles(model.kernel.deep_idle_exit), |_| 0),
+        deep_after: cycles(model.kernel.deep_idle_after),
     }
 }

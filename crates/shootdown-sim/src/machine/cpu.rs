@@ -164,6 +164,10 @@ pub(crate) struct Cpu {
     pub wake_at: Cell<u64>,
     pub wakes: Arrivals,
     pub deadline_seen: Cell<bool>,
+    /// Begin of its last sleep, ticks.
+    pub asleep_since: Cell<u64>,
+    /// How long the core had slept when this CPU woke up, ticks; 0 if that was asked.
+    pub core_slept: Cell<u64>,
 
     /// Buffered stores, oldest first.
     pub buffer: RefCell<VecDeque<Buffered>>,
@@ -226,6 +230,8 @@ impl Cpu {
             wake_at: Cell::new(NEVER),
             wakes: Arrivals::default(),
             deadline_seen: Cell::new(false),
+            asleep_since: Cell::new(0),
+            core_slept: Cell::new(0),
             buffer: RefCell::default(),
             last_drain: Cell::new(0),
             in_flight: RefCell::default(),

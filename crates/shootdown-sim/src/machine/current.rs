@@ -145,6 +145,17 @@ pub fn sleep() {
     core().sleep();
 }
 
+/// How long `cpu` has slept, cycles, if its SMT siblings do nothing either; else 0.
+pub fn core_sleep(cpu: usize) -> u64 {
+    let core = core();
+    core.core_sleep(&core.cpus[cpu], now_ticks()) / TICKS_PER_CYCLE
+}
+
+/// How long the core had slept when this CPU woke up, cycles: see [`core_sleep`]. 0 if that was asked before.
+pub fn ended_core_sleep() -> u64 {
+    core().cpu().core_slept.replace(0) / TICKS_PER_CYCLE
+}
+
 /// Wakes `cpu` `after` cycles from now, not before this CPU's earlier stores are visible.
 pub fn wake(cpu: usize, after: u64) {
     core().wake(cpu, after * TICKS_PER_CYCLE);

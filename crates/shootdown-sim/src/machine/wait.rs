@@ -4,7 +4,7 @@
 //! change between the evaluation and the blocking is noticed by comparing line versions, so no wake-up is lost.
 
 use super::config::NEVER;
-use super::cpu::{Cpu, Miss, SLOW_HOST, SLOW_RECORDING, State};
+use super::cpu::{Cpu, Load, Miss, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::Core;
 
 impl Core {
@@ -104,14 +104,26 @@ impl Core {
                 break;
             }
             let interrupt = if cpu.masked.get() { NEVER } else { cpu.irq_at.get() };
+            cpu.asleep_since.set(clock);
             self.set_state(cpu, State::Sleeping);
             self.suspend(cpu, cpu.wake_at.get().min(interrupt).min(deadline));
             if self.dying.get() {
                 return;
             }
+            cpu.core_slept.set(self.core_sleep(cpu, cpu.clock.get()));
             self.set_state(cpu, State::Running);
         }
         self.refresh();
+    }
+
+    /// How long `cpu` has slept at `now`, if its siblings do nothing either; else 0. Ticks.
+    pub(crate) fn core_sleep(&self, cpu: &Cpu, now: u64) -> u64 {
+        let mut siblings = cpu.siblings.iter().map(|&sibling| &self.cpus[usize::from(sibling)]);
+        let idle = |sibling: &Cpu| sibling.state.get().load() == Load::None;
+        match cpu.state.get() == State::Sleeping && siblings.all(idle) {
+            true => now.saturating_sub(cpu.asleep_since.get()),
+            false => 0,
+        }
     }
 
     /// Wakes `target` after `ticks`; remembered if it does not sleep.

@@ -261,8 +261,14 @@ table! {
         sleep: f64 = Rule::TimeOrZero,
         /// The waker's work to make a blocked task runnable, the interrupt not included.
         wake: f64 = Rule::TimeOrZero,
-        /// From the wake-up until the task runs again: idle exit and scheduling.
+        /// From the wake-up until the task runs again: leaving the first idle state, and scheduling.
         wake_latency: f64 = Rule::TimeOrZero,
+        /// Leaving the first idle state: the delay of an interrupt handler on an idle CPU.
+        idle_exit: f64 = Rule::TimeOrZero,
+        /// Leaving the second idle state, that of a core all of whose threads sleep; 0: none, as in a virtual machine.
+        deep_idle_exit: f64 = Rule::TimeOrZero,
+        /// Least sleep of a CPU in the second idle state.
+        deep_idle_after: f64 = Rule::TimeOrZero,
         /// A context switch without the root load.
         switch: f64 = Rule::TimeOrZero,
         /// Time slice of a thread while another waits for its CPU.
@@ -271,8 +277,7 @@ table! {
         tick_period: f64 = Rule::Time,
         /// The tick's handler, excluding interrupt entry and exit: accounting, timers, the scheduler.
         tick: f64 = Rule::TimeOrZero,
-        /// A cross-CPU call, for each target: its descriptor's line is fetched twice, to be written and to be waited
-        /// for.
+        /// A cross-CPU call, for each target: the movements of its descriptor's line that its requester waits for.
         call_target: f64 = Rule::TimeOrZero,
         /// Factor on the times of memory management, which are all up to `lru_add`: mitigations, debug options and
         /// accounting; below 1 for kernels leaner than that table's.
@@ -443,8 +448,6 @@ table! {
         /// Movements of a line for each target of a flush under designs that trim CPU sets. The flush reads the
         /// target's loaded space, in a line that the target writes at each flush.
         trim_lines: usize = Rule::Whole(0, 8),
-        /// Delay of an interrupt handler on an idle CPU.
-        idle_exit: f64 = Rule::TimeOrZero,
         /// CPUs that one write of the interrupt register reaches; 1: each target takes a write. Not used in a virtual
         /// machine.
         ipi_cluster: usize = Rule::Whole(1, 64),

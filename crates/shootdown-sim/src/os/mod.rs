@@ -4,6 +4,7 @@
 //! machine model), the locks whose contention matters, and the calls into the engine. It may not access internals of
 //! the engine or the oracle.
 
+mod advice;
 pub mod category;
 mod counts;
 mod decision_log;
@@ -16,6 +17,7 @@ mod hook_costs;
 mod hooks;
 mod host;
 mod hypervisor;
+mod idle;
 mod interrupted;
 mod isa;
 mod kernel_entry;
@@ -50,6 +52,7 @@ pub use decision_log::{DecisionLog, Note, Requests};
 pub use hook_costs::{HookCosts, RemoteCosts};
 pub use hooks::SimKernel;
 pub use host::{HostConfig, Spinning};
+pub use idle::IdleStates;
 pub use interrupted::{Hit, Interrupted};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use latency::{BYSTANDERS, DISTURBANCE, Distribution, Latencies, Recorder};
@@ -91,7 +94,7 @@ pub struct OsCosts {
     pub lru_hold: u64,
     pub lru_page: u64,
     pub around_page: u64,
-    pub idle_exit: u64,
+    pub idle: IdleStates,
     pub user_access: u64,
     pub sleep: u64,
     pub wake: u64,
@@ -284,7 +287,7 @@ impl<const W: usize> System<W> {
         if let Some(barrier) = isa::barrier(&hw) {
             machine.set_barrier_hook(barrier);
         }
-        let idle_exit = system.costs.idle_exit;
+        let idle = system.costs.idle;
         let interrupt_entry_exit = machine.interrupt_entry_exit();
         let stacks = stacks::Stacks::new(cpus);
         let handle = move || {
@@ -292,7 +295,7 @@ impl<const W: usize> System<W> {
             let begun = machine::now();
             let outer = category::enter(Category::FlushTarget);
             if outer == Category::Idle as u8 {
-                machine::charge(idle_exit);
+                machine::charge(idle.exit_after(machine::ended_core_sleep()));
             }
             {
                 let mut hw = handled.borrow_mut();

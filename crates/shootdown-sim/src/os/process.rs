@@ -98,6 +98,7 @@ impl<const W: usize> Process<W> {
                 SleepCosts {
                     wake: system.costs.wake,
                     wake_latency: system.costs.wake_latency,
+                    idle: system.costs.idle,
                     microsecond: system.costs.microsecond,
                 },
                 system

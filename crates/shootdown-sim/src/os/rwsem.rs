@@ -20,6 +20,7 @@
 //! which also reads the count.
 
 use super::category::{self, Category};
+use super::idle::IdleStates;
 use super::lock::{Access, SpinLock};
 use super::preemption::Preemption;
 use crate::machine::{self, Machine, Shared, SimWord};
@@ -86,8 +87,10 @@ enum Wake {
 pub struct SleepCosts {
     /// The waker's work for each sleeper.
     pub wake: u64,
-    /// From the wake-up until the sleeper runs.
+    /// From the wake-up until the sleeper runs, if its CPU is in the first idle state.
     pub wake_latency: u64,
+    /// The idle states.
+    pub idle: IdleStates,
     /// A microsecond: the limit of spinning is a time.
     pub microsecond: u64,
 }
@@ -414,7 +417,7 @@ impl SleepLock {
             self.granted(id).store(1, Ordering::Release);
             match &self.threads {
                 Some(threads) => threads.wake(id, self.costs.wake_latency),
-                None => machine::wake(id, self.costs.wake_latency),
+                None => machine::wake(id, self.costs.wake_latency + self.costs.idle.beyond_first(id)),
             }
         }
     }

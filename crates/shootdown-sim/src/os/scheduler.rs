@@ -249,7 +249,7 @@ impl<const W: usize> Scheduler<W> {
         self.enqueue(cpu, id, first);
         let there = &self.cpus[cpu];
         match there.current.get() {
-            None => machine::wake(cpu, 0),
+            None => self.system().wake_idle(cpu),
             Some(running) => {
                 let urgent = |id: ThreadId| self.thread(id).priority == Priority::RealTime;
                 if urgent(id) && !urgent(running) {
@@ -260,7 +260,7 @@ impl<const W: usize> Scheduler<W> {
                 } else {
                     // An idle CPU takes it; else it has its turn when the slice is over.
                     match self.idle_cpu(0..self.cpus.len()) {
-                        Some(idle) if !urgent(id) => machine::wake(idle, 0),
+                        Some(idle) if !urgent(id) => self.system().wake_idle(idle),
                         _ => machine::raise(cpu, there.slice_end.get().max(machine::now())),
                     }
                 }

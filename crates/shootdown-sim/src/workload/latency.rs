@@ -26,7 +26,7 @@ const MASKED_NS: f64 = 1.9e7;
 
 /// Longest section with preemption off unrelated to invalidation, ns. Fitted on E4's 1.5 ms, the tail that remains when
 /// waits are preemptible.
-const PREEMPTION_OFF_NS: f64 = 1.3e6;
+const PREEMPTION_OFF_NS: f64 = 1e6;
 
 /// Mean sleep of a bystander, ns. Assumed (sweep 0.1 ms to 10 ms): cyclictest's default is 1 ms.
 const SLEEP_NS: f64 = 1e6;

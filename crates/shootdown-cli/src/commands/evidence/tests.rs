@@ -1,7 +1,7 @@
 use super::runs::measured;
 use super::*;
 use crate::args::RunArgs;
-use crate::comparison::interval;
+use crate::comparison::interval::{self, Figure};
 use crate::published;
 use crate::runs::fake::{self, Fake};
 use crate::runs::queue::Outcome;
@@ -211,13 +211,15 @@ fn rows_off_by_more_than_a_quarter_and_no_others_say_why() {
     );
 }
 
-/// A build with debug assertions may differ by one in the second decimal.
+/// A build with debug assertions may differ by one in the second decimal. Those of rates in use are larger on purpose.
 fn intervals_use_the_printed_deviations(lines: &[Line]) {
     let all: Vec<&Line> = lines.iter().collect();
     for (kind, off) in interval::OFF {
         let (found, _) = coverage::off(&all, kind).unwrap();
+        let of_rates = matches!(kind, Figure::FittedRate | Figure::OtherRate);
+        let larger = if of_rates { 0.045 } else { 0.015 };
         assert!(
-            (found - off).abs() < 0.015,
+            off - found < larger && found - off < 0.015,
             "{kind:?}: {found:.3} is printed, {off} is in use"
         );
     }
