@@ -56,8 +56,8 @@ pub enum Figure {
 
 /// The distance of held-out rows from the model: the standard deviation of the logarithm of simulated over published,
 /// of the nearest nine in ten rows of `evidence/published.toml` and `evidence/blind.toml` together, rounded. Those of
-/// rates are 0.107 and 0.14; the larger ones in use are from before `kernel.call_target` of Intel's machines and of
-/// Turin was chosen with these rows in view. A test allows builds with debug assertions 0.015. `shootdown evidence`
+/// rates are larger: they are from before `kernel.call_target` of Intel's machines and of Turin was chosen with these
+/// rows in view. A test allows builds with debug assertions 0.015. `shootdown evidence`
 /// prints those of the file that it runs.
 pub(crate) const OFF: [(Figure, f64); 5] = [
     (Figure::FittedRate, 0.125),
