@@ -143,7 +143,7 @@ fn call_costs_two_or_four_line_transfers() {
             continue;
         }
         let costs = model.costs;
-        let is_amd = ["milan-72", "milan-128", "turin-2p", "zen5-vm-2"].contains(&name);
+        let is_amd = ["milan-72", "milan-128", "turin-2p", "zen5-vm-2"].contains(name);
         let expected = match (is_amd, model.topology.sockets) {
             (false, _) => 2.0 * costs.transfer_socket,
             (true, 2) => 2.0 * (costs.transfer_socket + costs.transfer_remote),
