@@ -166,7 +166,7 @@ pub(crate) struct Cpu {
     pub deadline_seen: Cell<bool>,
     /// Begin of its last sleep, ticks.
     pub asleep_since: Cell<u64>,
-    /// How long the core had slept when this CPU woke up, ticks; 0 if that was asked.
+    /// How long the core had slept when an interrupt ended this CPU's sleep, ticks; 0 outside of that interrupt.
     pub core_slept: Cell<u64>,
 
     /// Buffered stores, oldest first.

@@ -151,7 +151,8 @@ pub fn core_sleep(cpu: usize) -> u64 {
     core.core_sleep(&core.cpus[cpu], now_ticks()) / TICKS_PER_CYCLE
 }
 
-/// How long the core had slept when this CPU woke up, cycles: see [`core_sleep`]. 0 if that was asked before.
+/// How long the core had slept when this interrupt ended its sleep, cycles: see [`core_sleep`]. 0 for a further
+/// interrupt, and where an interrupt ended no sleep.
 pub fn ended_core_sleep() -> u64 {
     core().cpu().core_slept.replace(0) / TICKS_PER_CYCLE
 }

@@ -113,6 +113,7 @@ impl Core {
             cpu.core_slept.set(self.core_sleep(cpu, cpu.clock.get()));
             self.set_state(cpu, State::Running);
         }
+        cpu.core_slept.set(0);
         self.refresh();
     }
 

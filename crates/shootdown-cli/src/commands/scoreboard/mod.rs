@@ -261,17 +261,26 @@ fn of_tables(settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> 
     for row in rows.flat_map(|row| [Some(row.clone()), row.reference()]).flatten() {
         let spec = row.spec(settings)?;
         let place = Place::of_row(&row, &spec);
-        if place.set.iter().any(|set| set == HARDLY_FLUSHES) {
-            let known = left_out.iter().any(|left: &LeftOut| left.place == place);
-            let reason = "it hardly flushes, so designs differ by chance alone";
-            left_out.extend((!known).then(|| LeftOut::new(&place, None, reason)));
+        let left = left_out.iter().map(|left: &LeftOut| &left.place);
+        if plans
+            .iter()
+            .map(|plan| &plan.place)
+            .chain(left)
+            .any(|other| *other == place)
+        {
             continue;
         }
-        if plans.iter().all(|plan| plan.place != place) {
-            let (plan, without) = plan(place, &spec, settings.runs)?;
-            plans.extend(plan);
-            left_out.extend(without);
+        if place.set.iter().any(|set| set == HARDLY_FLUSHES) {
+            left_out.push(LeftOut::new(
+                &place,
+                None,
+                "it hardly flushes, so designs differ by chance alone",
+            ));
+            continue;
         }
+        let (plan, without) = plan(place, &spec, settings.runs)?;
+        plans.extend(plan);
+        left_out.extend(without);
     }
     Ok((plans, left_out))
 }
