@@ -7,7 +7,7 @@ use crate::hw::{Aarch64, ArmErrata, Costs, Hw, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Machine as SimulatedMachine, Topology};
 use crate::model::{Arch, Model};
 use crate::os::{HookCosts, HostConfig, IdleStates, OsCosts, OsSettings, RemoteCosts, Spinning, System};
-use shootdown::{BroadcastLimits, Departure, Design, Errata, Machine, Policy, Reach, Requests};
+use shootdown::{BroadcastLimits, Departure, Design, Errata, Machine, Policy, Reach, Requests, USER_HALF};
 use std::rc::Rc;
 
 /// A design as it can run on a machine: without broadcast hardware nothing is broadcast; slots and tags from the model;
@@ -21,13 +21,15 @@ pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
         Arch::X86_64 => 12,
         Arch::Aarch64(_) | Arch::Riscv64(_) => 16,
     };
+    let tag_limit = 1 << model.tags.bits.min(most);
     Policy {
         reach,
         slots: model.tags.slots as u8,
         ..design.policy
     }
     .on(Machine {
-        tag_limit: 1 << model.tags.bits.min(most),
+        tag_limit,
+        split: design.machine.split || model.kernel.isolation > 0.0 && tag_limit >= 2 * u32::from(USER_HALF),
         errata: workarounds(design.machine.errata, model),
         ..design.machine
     })
@@ -332,9 +334,10 @@ pub(crate) fn os_settings(model: &Model, design: &Design, lru_drain: bool, ideal
 fn os_costs(model: &Model) -> OsCosts {
     let kernel = &model.kernel;
     let cycles = |cycles: f64| (cycles * kernel.slowdown).round() as u64;
+    let isolation = kernel.isolation.round() as u64;
     OsCosts {
-        syscall: cycles(kernel.syscall),
-        fault: cycles(kernel.fault),
+        syscall: cycles(kernel.syscall) + isolation,
+        fault: cycles(kernel.fault) + isolation,
         page_alloc: cycles(kernel.page_alloc),
         page_zero: cycles(kernel.page_zero),
         page_free: cycles(kernel.page_free),
@@ -354,6 +357,7 @@ fn os_costs(model: &Model) -> OsCosts {
         wake_latency: kernel.wake_latency.round() as u64,
         switch: kernel.switch.round() as u64,
         microsecond: model.cycles(1e3).round() as u64,
+        isolation,
     }
 }
 

@@ -161,8 +161,7 @@ table! {
         ipi_send: f64 = Rule::Time,
         /// Each further write of the interrupt register for the same request; one reaches `linux.ipi_cluster` CPUs.
         ipi_send_more: f64 = Rule::TimeOrZero,
-        /// Delivery time of an interrupt to a CPU of the same cluster: from the send to the first cycle of handler
-        /// entry.
+        /// Delivery time of an interrupt to a CPU of the same cluster: from the send to the handler's first cycle.
         ipi_deliver_cluster: f64 = Rule::Time,
         /// Delivery time to another cluster of the socket.
         ipi_deliver_socket: f64 = Rule::Time,
@@ -282,6 +281,8 @@ table! {
         /// Factor on the times of memory management, which are all up to `lru_add`: mitigations, debug options and
         /// accounting; below 1 for kernels leaner than that table's.
         slowdown: f64 = Rule::Scale,
+        /// Page-table isolation, both root loads of an entry from user mode. Above 0 tags are split, if they suffice.
+        isolation: f64 = Rule::TimeOrZero,
     }
 }
 
@@ -448,8 +449,7 @@ table! {
         /// Movements of a line for each target of a flush under designs that trim CPU sets. The flush reads the
         /// target's loaded space, in a line that the target writes at each flush.
         trim_lines: usize = Rule::Whole(0, 8),
-        /// CPUs that one write of the interrupt register reaches; 1: each target takes a write. Not used in a virtual
-        /// machine.
+        /// CPUs that one write of the interrupt register reaches; 1: each takes a write. Unused in a virtual machine.
         ipi_cluster: usize = Rule::Whole(1, 64),
         /// Whether each target of a cross-CPU call answers in a line of its own, by a store. Otherwise it answers in
         /// the counter of the engine's request, which all targets modify.

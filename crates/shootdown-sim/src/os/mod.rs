@@ -80,8 +80,11 @@ use std::rc::Rc;
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
 pub struct OsCosts {
+    /// Including `isolation`, as `fault` does.
     pub syscall: u64,
     pub fault: u64,
+    /// Page-table isolation: both root loads of an interrupt from user mode.
+    pub isolation: u64,
     pub page_alloc: u64,
     pub page_zero: u64,
     pub page_free: u64,
@@ -288,6 +291,7 @@ impl<const W: usize> System<W> {
             machine.set_barrier_hook(barrier);
         }
         let idle = system.costs.idle;
+        let isolation = system.costs.isolation;
         let interrupt_entry_exit = machine.interrupt_entry_exit();
         let stacks = stacks::Stacks::new(cpus);
         let handle = move || {
@@ -296,6 +300,10 @@ impl<const W: usize> System<W> {
             let outer = category::enter(Category::FlushTarget);
             if outer == Category::Idle as u8 {
                 machine::charge(idle.exit_after(machine::ended_core_sleep()));
+            }
+            let isolated = isolation > 0 && outer == Category::User as u8;
+            if isolated {
+                machine::charge(isolation / 2);
             }
             {
                 let mut hw = handled.borrow_mut();
@@ -315,6 +323,9 @@ impl<const W: usize> System<W> {
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());
             if let Some(sent) = sent.filter(|_| answers != before) {
                 preemption.latencies.answer.record(machine::now() - sent);
+            }
+            if isolated {
+                machine::charge(isolation - isolation / 2);
             }
             category::leave(outer);
             let took = machine::now() - begun + interrupt_entry_exit;

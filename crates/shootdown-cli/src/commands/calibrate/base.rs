@@ -30,19 +30,8 @@ pub(super) struct Base {
 /// When a cost cannot be measured, or the kernel does not describe the machine.
 pub(super) fn model(name: &str, place: &Place, caveat: Option<&str>) -> Result<Base, Failure> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let template = nearest(std::env::consts::ARCH, &cpuinfo)?;
-    let model = Model::find(template).map_err(|error| Failure::Input(error.to_string()))?;
-    let mut base = Base {
-        model: unfitted(model, template)?,
-        template,
-        facts: Vec::new(),
-    };
+    let mut base = from_template(nearest(std::env::consts::ARCH, &cpuinfo)?)?;
     base.shape(name, &place.machine, &cpuinfo, caveat)?;
-    base.set(
-        "kernel.slowdown",
-        1.0,
-        "the costs of the kernel are those of this machine as they stand",
-    )?;
     base.costs(place)
         .map_err(|error| Failure::Input(format!("measuring single costs: {error}")))??;
     Ok(base)
@@ -59,6 +48,31 @@ fn nearest(arch: &str, cpuinfo: &str) -> Result<&'static str, Failure> {
             "there is no machine model for {other}; x86_64, aarch64 and riscv64 can be simulated"
         ))),
     }
+}
+
+/// A template whose costs of the kernel are to be taken as they stand.
+fn from_template(template: &'static str) -> Result<Base, Failure> {
+    let model = Model::find(template).map_err(|error| Failure::Input(error.to_string()))?;
+    let mut base = Base {
+        model: unfitted(model, template)?,
+        template,
+        facts: Vec::new(),
+    };
+    for (path, value, why) in [
+        (
+            "kernel.slowdown",
+            1.0,
+            "the costs of the kernel are those of this machine as they stand",
+        ),
+        (
+            "kernel.isolation",
+            0.0,
+            "part of the measured system call and local flush",
+        ),
+    ] {
+        base.set(path, value, why)?;
+    }
+    Ok(base)
 }
 
 /// The template with every number that was measured or fitted elsewhere marked as an assumption here.
@@ -272,6 +286,13 @@ mod tests {
             let text = model.to_toml("");
             Model::parse(&text, "again.toml").unwrap_or_else(|error| panic!("{template}: {error}"));
         }
+    }
+
+    /// The template of Intel's processors has page-table isolation; a measured system call includes that of the host.
+    #[test]
+    fn measured_costs_are_neither_multiplied_nor_increased() {
+        let kernel = from_template("skylake-104").unwrap().model.kernel;
+        assert_eq!((kernel.slowdown, kernel.isolation), (1.0, 0.0));
     }
 
     #[test]
