@@ -374,6 +374,21 @@ mod tests {
     }
 
     #[test]
+    fn denominator_of_a_ratio_may_have_its_own_window() {
+        let row = |own: &str| {
+            with(&format!(
+                "virtual_ms = 30\nover = {{ design = \"ipi\", threads = 1{own} }}\nrate_ratio = [1, 2]"
+            ))
+            .unwrap()
+        };
+        let window = |own| row(own).tables.rows[0].reference().unwrap().virtual_ms;
+        assert_eq!(window(""), Some(30.0));
+        assert_eq!(window(", virtual_ms = 240"), Some(240.0));
+        let complaint = row(", virtual_ms = 1e9").check_runs().unwrap_err();
+        assert!(complaint.what.contains("virtual_ms: expected"), "{complaint:?}");
+    }
+
+    #[test]
     fn each_metric_requires_exactly_its_keys() {
         let over = "over = { design = \"broadcast\", threads = 2 }";
         assert_eq!(only(&format!("{over}\ntime_ratio = [3, 2]")), (Metric::TimeRatio, 1.5));

@@ -83,7 +83,7 @@ impl Metric {
 }
 
 /// The denominator of a ratio: the same measurement except for these.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
     /// Design preset.
@@ -92,6 +92,8 @@ pub struct Reference {
     pub threads: usize,
     /// Its settings that differ from those of the row.
     pub set: Option<Vec<String>>,
+    /// Its window, if it is not that of the row.
+    pub virtual_ms: Option<f64>,
 }
 
 /// One published measurement.
@@ -164,6 +166,7 @@ impl Published {
             design: over.design.clone(),
             threads: over.threads,
             set: over.set.clone().unwrap_or_else(|| self.set.clone()),
+            virtual_ms: over.virtual_ms.or(self.virtual_ms),
             ..self.clone()
         })
     }

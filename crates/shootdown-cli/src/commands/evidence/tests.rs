@@ -344,6 +344,7 @@ fn rows_of_one_run_share_it_and_a_ratio_adds_its_reference() {
             design: rate.design.clone(),
             threads: 2,
             set: None,
+            virtual_ms: None,
         }),
         ..rate.clone()
     };
