@@ -11,7 +11,7 @@ use shootdown::{BroadcastLimits, Departure, Design, Errata, Machine, Policy, Rea
 use std::rc::Rc;
 
 /// A design as it can run on a machine: without broadcast hardware nothing is broadcast; slots and tags from the model;
-/// with the workarounds that the processor needs.
+/// with the workarounds that the processor needs, and pairs of tags under page-table isolation.
 pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
     let reach = match design.policy.reach {
         Reach::Broadcast if !model.broadcasts() => Reach::Ipi,

@@ -375,16 +375,10 @@ mod tests {
 
     #[test]
     fn denominator_of_a_ratio_may_have_its_own_window() {
-        let row = |own: &str| {
-            with(&format!(
-                "virtual_ms = 30\nover = {{ design = \"ipi\", threads = 1{own} }}\nrate_ratio = [1, 2]"
-            ))
-            .unwrap()
-        };
-        let window = |own| row(own).tables.rows[0].reference().unwrap().virtual_ms;
-        assert_eq!(window(""), Some(30.0));
-        assert_eq!(window(", virtual_ms = 240"), Some(240.0));
-        let complaint = row(", virtual_ms = 1e9").check_runs().unwrap_err();
+        let own = |ms| format!("over = {{ design = \"ipi\", threads = 1, virtual_ms = {ms} }}\nrate_ratio = [1, 2]");
+        let rows = with(&own("240")).unwrap().tables.rows;
+        assert_eq!(rows[0].reference().unwrap().virtual_ms, Some(240.0));
+        let complaint = with(&own("1e9")).unwrap().check_runs().unwrap_err();
         assert!(complaint.what.contains("virtual_ms: expected"), "{complaint:?}");
     }
 
