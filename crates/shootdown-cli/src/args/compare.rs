@@ -328,7 +328,8 @@ pub struct WalkersArgs {
     Numbers: kloops_per_s, ns_per_op, interrupts_per_op, idle_share, flush_share (0 to 1), \
     seconds (with operations = 1e6), \
     p50_us, p99_us (with distribution = \"flush\", or another that compare --latencies prints), \
-    time_ratio, rate_ratio = [3.2, 1.6] (with over = { design = \"ipi\", threads = 1 }, of the second).\n\
+    time_ratio, rate_ratio = [3.2, 1.6] (with over = { design = \"ipi\", threads = 1 }, \
+    of the second; it may have a set and a virtual_ms of its own).\n\
     A row may also have: lru_drain = true, set = [\"costs.invlpg=200\"], virtual_ms = 100, \
     fitted = true (the model was fitted on it: no prediction), and explanation = \"NAME\" (why it is off by more \
     than 25 %).\n\

@@ -161,7 +161,7 @@ table! {
         ipi_send: f64 = Rule::Time,
         /// Each further write of the interrupt register for the same request; one reaches `linux.ipi_cluster` CPUs.
         ipi_send_more: f64 = Rule::TimeOrZero,
-        /// Delivery time of an interrupt to a CPU of the same cluster: from the send to the handler's first cycle.
+        /// Delivery time of an interrupt to a CPU of the same cluster: from the send to its entry's first cycle.
         ipi_deliver_cluster: f64 = Rule::Time,
         /// Delivery time to another cluster of the socket.
         ipi_deliver_socket: f64 = Rule::Time,
