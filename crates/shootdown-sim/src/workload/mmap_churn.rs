@@ -35,7 +35,17 @@ const CALLS_PER_FLUSH: Parameter = Parameter {
     about: "regions that are unmapped in one call and share a flush",
 };
 
-pub(super) const PARAMETERS: &[Parameter] = &[PAGES_PER_CALL, CALLS_PER_FLUSH];
+/// Other memory in use: its translations are what a flush of the whole tag loses.
+const PAGES_IN_USE: Parameter = Parameter {
+    path: "workload.mmap_churn.pages_in_use",
+    default: 0.0,
+    least: 0.0,
+    most: 4096.0,
+    whole: true,
+    about: "pages of other memory that each thread reads, each once, after every call",
+};
+
+pub(super) const PARAMETERS: &[Parameter] = &[PAGES_PER_CALL, CALLS_PER_FLUSH, PAGES_IN_USE];
 
 /// Tables of each thread, at least: enough places for all regions that it unmaps in three ticks.
 const TABLES: u64 = 4;
@@ -45,17 +55,27 @@ fn region(parameters: &Parameters) -> u64 {
     parameters.count(&PAGES_PER_CALL) * PAGE
 }
 
-/// Bytes of address space of each thread: room for all regions that it has at once, in addition to the page that stays
-/// mapped under each table.
-pub(super) fn span(parameters: &Parameters) -> u64 {
+/// Bytes of address space of each thread in which its regions lie: room for all that it has at once, in addition to the
+/// page that stays mapped under each table.
+fn regions_span(parameters: &Parameters) -> u64 {
     let places = TABLE / region(parameters) - 1;
     TABLES.max(parameters.count(&CALLS_PER_FLUSH).div_ceil(places)) * TABLE
 }
 
+/// Bytes of address space of each thread: that of its regions, then its other memory.
+pub(super) fn span(parameters: &Parameters) -> u64 {
+    regions_span(parameters) + (parameters.count(&PAGES_IN_USE) * PAGE).next_multiple_of(TABLE)
+}
+
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     let (system, process) = (&*thread.system, &*thread.process);
-    let (bytes, span) = (region(&thread.parameters), span(&thread.parameters));
-    let base = USER_BASE + thread.index as u64 * span;
+    let (bytes, span) = (region(&thread.parameters), regions_span(&thread.parameters));
+    let base = USER_BASE + thread.index as u64 * self::span(&thread.parameters);
+    let in_use = (0..thread.parameters.count(&PAGES_IN_USE)).map(|page| base + span + page * PAGE);
+    if thread.parameters.count(&PAGES_IN_USE) > 0 {
+        system.map(process, base + span, thread.parameters.count(&PAGES_IN_USE) * PAGE);
+        in_use.clone().for_each(|va| system.touch(process, va, Access::Write));
+    }
     let tables = (0..span / TABLE).map(move |table| base + table * TABLE);
     tables.clone().for_each(|table| system.map(process, table, PAGE));
     let places = tables.flat_map(|table| (1..TABLE / bytes).map(move |place| table + place * bytes));
@@ -74,6 +94,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         }
         regions.sort_unstable();
         system.unmap_regions(process, &regions, bytes);
+        in_use.clone().for_each(|va| system.touch(process, va, Access::Read));
         thread.count(at_once);
     }
 }
