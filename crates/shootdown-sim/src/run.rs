@@ -18,7 +18,9 @@ use std::time::Instant;
 pub use crate::design::{AXES, Axis, DesignEntry, PREFIX as DESIGN_PREFIX, Setting, Settings, Values, axis, designs};
 pub use crate::precision::UNCERTAIN;
 pub use crate::result::{Caveat, Latency, RunResult};
-pub use crate::spec::{DEFAULT_VIRTUAL_MS, LEAST_VIRTUAL_MS, MOST_PER_CPU, RunSpec, WARM_UP_MS, validate};
+pub use crate::spec::{
+    DEFAULT_VIRTUAL_MS, LEAST_VIRTUAL_MS, MOST_PER_CPU, RunSpec, WARM_UP_APART_MS, WARM_UP_MS, validate,
+};
 pub use crate::window::{PATIENT_THREADS, PRECISE, WARM_UP_EVENTS, WINDOW_EVENTS_PER_THREAD};
 pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, parameters};
 
@@ -209,15 +211,18 @@ fn run_sized<const W: usize>(
 
 /// When the measurement begins and ends.
 fn plan(spec: &RunSpec, workload: Workload) -> Plan {
+    let processes = workload.processes(spec.threads, &spec.parameters);
     // Threads that wait for one another to map their regions.
-    let crowd = spec
-        .threads
-        .div_ceil(workload.processes(spec.threads, &spec.parameters));
+    let crowd = spec.threads.div_ceil(processes);
+    let warm_up = match workload.stays_apart() && crowd == 1 && processes > 1 {
+        true => WARM_UP_APART_MS,
+        false => WARM_UP_MS * (crowd as f64 / 64.0).max(1.0),
+    };
     let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
     let cycles = |ms: f64| spec.machine.cycles(ms * 1e6) as u64;
     let usual = DEFAULT_VIRTUAL_MS * longer(256.0).max(workload.patience());
     Plan {
-        warm_up: cycles(WARM_UP_MS * (crowd as f64 / 64.0).max(1.0)),
+        warm_up: cycles(warm_up),
         length: cycles(spec.virtual_ms.unwrap_or(usual)),
         fixed_length: spec.virtual_ms.is_some(),
         patient: (spec.threads > PATIENT_THREADS).then_some(spec.threads as u64),

@@ -6,7 +6,7 @@ use crate::workload::{Parameters, Workload};
 use std::sync::Arc;
 
 /// The specification of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RunSpec {
     /// Name of the workload (see [`Workload::ALL`]).
     pub workload: String,
@@ -37,6 +37,10 @@ pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 /// the start, one by one. Beyond 256 threads it lasts until there are as many operations as threads.
 /// [`WARM_UP_EVENTS`](crate::run::WARM_UP_EVENTS) ends it early.
 pub const WARM_UP_MS: f64 = 6.0;
+
+/// The same where no process runs on two CPUs, ms: there is nothing to promote, and no thread waits for another to map its
+/// region. Hundreds of loops of `tlb_flush3` on 192 CPUs.
+pub const WARM_UP_APART_MS: f64 = 3.0;
 
 /// Most threads per CPU, where there may be more than one: each needs a stack on the host.
 pub const MOST_PER_CPU: usize = 64;

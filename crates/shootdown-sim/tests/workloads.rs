@@ -8,7 +8,17 @@ fn played(workload: &str, design: &str, threads: usize, set: &[(&str, f64)]) -> 
     let parameters = set.iter().fold(Parameters::default(), |parameters, &(path, value)| {
         parameters.with(path, value).unwrap()
     });
-    let spec = RunSpec {
+    played_with(workload, design, threads, parameters)
+}
+
+fn played_with(workload: &str, design: &str, threads: usize, parameters: Parameters) -> RunResult {
+    let result = run(&spec(workload, design, threads, parameters), &mut |_| true).unwrap();
+    assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
+    result
+}
+
+fn spec(workload: &str, design: &str, threads: usize, parameters: Parameters) -> RunSpec {
+    RunSpec {
         workload: workload.into(),
         machine: Arc::new(Model::find("milan-72").unwrap()),
         design: design.into(),
@@ -17,10 +27,7 @@ fn played(workload: &str, design: &str, threads: usize, set: &[(&str, f64)]) -> 
         virtual_ms: Some(4.0),
         lru_drain: false,
         parameters,
-    };
-    let result = run(&spec, &mut |_| true).unwrap();
-    assert_eq!(result.stale, 0, "{:?}", result.diagnosis);
-    result
+    }
 }
 
 fn call_us(result: &RunResult) -> f64 {
@@ -214,4 +221,36 @@ fn answers_in_own_lines_are_faster() {
     };
     let (shared, own) = (rate(0.0), rate(1.0));
     assert!(own > 1.03 * shared, "{own} {shared}");
+}
+
+/// Which ceiling is right depends on how many translations of other memory are in use: flushing the whole tag for 16 pages
+/// pays with none, and costs more than it saves with a thousand.
+#[test]
+fn whole_tags_are_flushed_cheaply_only_where_little_memory_is_in_use() {
+    let gain = |pages| {
+        let rate = |ceiling| {
+            let parameters = Parameters::default().with("workload.mmap_churn.pages_in_use", pages);
+            let parameters = parameters.unwrap().with_setting("design.ceiling", ceiling).unwrap();
+            played_with("mmap_churn", "adaptive", 1, parameters).ops_per_s
+        };
+        rate("8") / rate("33")
+    };
+    let (none, many) = (gain(0.0), gain(1024.0));
+    assert!(none > 1.01 && many < 0.96, "{none} {many}");
+}
+
+/// The shorter warm-up of processes that stay apart is long enough: the window that follows it sees the same rate as a longer
+/// one.
+#[test]
+fn processes_that_stay_apart_are_warm_when_the_window_opens() {
+    let rate = |ms| {
+        let parameters = Parameters::default().with("workload.tlb_flush3.process_threads", 1.0);
+        let spec = RunSpec {
+            virtual_ms: Some(ms),
+            ..spec("tlb_flush3", "ipi-trim", 72, parameters.unwrap())
+        };
+        run(&spec, &mut |_| true).unwrap().ops_per_s
+    };
+    let (early, long) = (rate(0.5), rate(5.0));
+    assert!((early / long - 1.0).abs() < 0.005, "{early} {long}");
 }

@@ -265,6 +265,14 @@ impl Workload {
         }
     }
 
+    /// Whether a process of one thread runs on one CPU only.
+    pub(crate) fn stays_apart(self) -> bool {
+        matches!(
+            self,
+            Workload::TlbFlush1 | Workload::TlbFlush2 | Workload::TlbFlush3 | Workload::MprotectAll
+        )
+    }
+
     /// Most processes that the threads make for themselves and have at the same time.
     pub(crate) fn processes_at_once(self, threads: usize) -> usize {
         match self {

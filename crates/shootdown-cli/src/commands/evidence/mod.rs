@@ -82,33 +82,33 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     let Tables { rows, beside, notes } = own.map_or_else(|| Ok(Tables::embedded()), Tables::read)?;
     let (rows, left): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.not_run().is_none());
     let ideals = floor::rows(&rows);
-    let plan = Runs::new(rows.iter().chain(&beside).chain(&ideals), &settings)?;
-    let of_rows = plan.specs.len();
-    let mut specs = plan.specs.clone();
-    if own.is_none() {
-        specs.extend(shape::specs(&settings)?);
-    }
-    for spec in &specs {
+    let mut plan = Runs::new(rows.iter().chain(&beside).chain(&ideals), &settings)?;
+    // A user's own rows have no curves.
+    let of_shape = match own {
+        None => plan.places(shape::specs(&settings)?),
+        Some(_) => Vec::new(),
+    };
+    let (plan, specs) = (&plan, &plan.specs);
+    for spec in specs {
         shootdown_sim::run::validate(spec).map_err(Failure::Input)?;
     }
-    let ran = queue::run_all(runner, &specs, settings.jobs, stop)?;
+    let ran = queue::run_all(runner, specs, settings.jobs, stop)?;
     let missing = ran.missing();
-    let failures = failures(&specs, &ran.outcomes);
+    let failures = failures(specs, &ran.outcomes);
     let ended = |line: &Line| plan.ended(&line.published, &ran.outcomes);
     let outcomes = ran.clone().filled();
     let complete = |rows: &[Published]| {
-        let lines = lines(rows, &plan, &outcomes).into_iter();
+        let lines = lines(rows, plan, &outcomes).into_iter();
         lines.filter(ended).collect::<Vec<_>>()
     };
     let (lines, lines_beside) = (complete(&rows), complete(&beside));
-    let ideals = self::lines(&ideals, &plan, &outcomes);
+    let ideals = self::lines(&ideals, plan, &outcomes);
     let below = floor::below(&rows, &ideals);
     if lines.is_empty() && missing > 0 {
         return Err(Failure::Interrupted);
     }
     let command = command_line(&settings, own);
-    // Of a user's own rows there are none.
-    let shape = &outcomes[of_rows..];
+    let shape: &Vec<_> = &of_shape.iter().map(|&place| outcomes[place].clone()).collect();
     let mut verdict = String::new();
 
     let results = || outcomes.iter().filter_map(|outcome| outcome.as_ref().ok());

@@ -81,6 +81,18 @@ impl Runs {
         Ok(())
     }
 
+    /// The places of `specs` among the runs; those that no row needs are added.
+    pub(super) fn places(&mut self, specs: Vec<RunSpec>) -> Vec<usize> {
+        let place = |spec: RunSpec| {
+            let known = self.specs.iter().position(|known| *known == spec);
+            known.unwrap_or_else(|| {
+                self.specs.push(spec);
+                self.specs.len() - 1
+            })
+        };
+        specs.into_iter().map(place).collect()
+    }
+
     /// Whether every run that `row` needs has ended.
     pub(super) fn ended(&self, row: &Published, outcomes: &[Option<Outcome>]) -> bool {
         let all = |row: &Published| self.of(row, outcomes).iter().all(Option::is_some);

@@ -14,13 +14,16 @@ use crate::print::number;
 use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan::Settings;
 use crate::runs::queue::Outcome;
-use crate::runs::target::Target;
+use crate::runs::target::{RELEASE, Target};
 
 /// Thread counts at which the curves are checked.
 const THREADS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 72];
 
 /// The designs whose curves are checked.
 const DESIGNS: [&str; 2] = ["ipi", "broadcast"];
+
+/// The release of Linux that E1 and E2 were measured on. Most of the runs are then those of rows.
+const KERNEL: &str = "6.13";
 
 /// Threads of the two unmodified variants of E2.
 const E2_THREADS: usize = 36;
@@ -33,7 +36,7 @@ const PLATEAU: f64 = 0.03;
 
 /// The runs: both curves, then both unmodified variants.
 pub fn specs(settings: &Settings) -> Result<Vec<RunSpec>, Failure> {
-    let machine = Target::new("milan-72", None, &[])?.machine;
+    let machine = Target::new("milan-72", None, &[format!("{RELEASE}={KERNEL}")])?.machine;
     let spec = |design: &str, threads, lru_drain| RunSpec {
         workload: "tlb_flush2".to_string(),
         machine: Arc::clone(&machine),

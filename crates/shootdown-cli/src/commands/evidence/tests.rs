@@ -29,14 +29,17 @@ fn off_by(factor: f64) -> Vec<Line> {
     lines(&rows, &plan(&rows, 1), &outcomes)
 }
 
-fn plan(rows: &[Published], runs: u64) -> Runs {
-    let settings = Settings {
+fn settings(runs: u64) -> Settings {
+    Settings {
         seed: 5,
         runs,
         jobs: 1,
         virtual_ms: None,
-    };
-    Runs::new(rows.iter(), &settings).unwrap()
+    }
+}
+
+fn plan(rows: &[Published], runs: u64) -> Runs {
+    Runs::new(rows.iter(), &settings(runs)).unwrap()
 }
 
 #[test]
@@ -355,6 +358,22 @@ fn rows_of_one_run_share_it_and_a_ratio_adds_its_reference() {
     let lines = lines(&rows, &plan, &[outcome(30.0), outcome(20.0)]);
     let simulated: Vec<_> = lines.iter().map(|line| line.simulated).collect();
     assert_eq!(simulated, [Some(30.0), Some(0.1), Some(1.5)]);
+}
+
+/// A run of a curve that is a row's as well is made once.
+#[test]
+fn curves_share_the_runs_of_rows() {
+    let rows = of_milan();
+    let mut plan = plan(&rows, 1);
+    let of_rows = plan.specs.len();
+    let specs = shape::specs(&settings(1)).unwrap();
+    let places = plan.places(specs.clone());
+    for (&place, spec) in places.iter().zip(&specs) {
+        assert_eq!(&plan.specs[place], spec);
+    }
+    // E1 has rows of four thread counts of each design, E2 has the two unmodified variants.
+    assert_eq!(places.iter().filter(|&&place| place < of_rows).count(), 10);
+    assert_eq!(plan.specs.len() - of_rows, 12);
 }
 
 #[test]
