@@ -223,8 +223,8 @@ fn answers_in_own_lines_are_faster() {
     assert!(own > 1.03 * shared, "{own} {shared}");
 }
 
-/// Which ceiling is right depends on how many translations of other memory are in use: flushing the whole tag for 16 pages
-/// pays with none, and costs more than it saves with a thousand.
+/// Which ceiling is right depends on how many translations of other memory are in use: flushing the whole tag for 16
+/// pages pays with none, and costs more than it saves with a thousand.
 #[test]
 fn whole_tags_are_flushed_cheaply_only_where_little_memory_is_in_use() {
     let gain = |pages| {
@@ -239,8 +239,8 @@ fn whole_tags_are_flushed_cheaply_only_where_little_memory_is_in_use() {
     assert!(none > 1.01 && many < 0.96, "{none} {many}");
 }
 
-/// The shorter warm-up of processes that stay apart is long enough: the window that follows it sees the same rate as a longer
-/// one.
+/// The shorter warm-up of processes that stay apart is long enough: the window that follows it sees the same rate as a
+/// longer one.
 #[test]
 fn processes_that_stay_apart_are_warm_when_the_window_opens() {
     let rate = |ms| {
