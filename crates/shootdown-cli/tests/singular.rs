@@ -82,7 +82,7 @@ fn singular_counts_have_no_plural() {
         "explain tlb_flush2 --threads 1 --virtual-ms 0.2",
         "timeline tlb_flush2 --threads 2",
         "sweep tlb_flush2 --designs ipi --threads 1 --virtual-ms 0.2",
-        "scoreboard --quick --on zen5-vm-2 --workloads tlb_flush2 --virtual-ms 0.1",
+        "scoreboard --on zen5-vm-2 --workloads tlb_flush2 --virtual-ms 0.1",
         "evidence --rows rows.toml --virtual-ms 0.2",
         "check flush --designs ipi",
         "check flush --designs ipi --preemptions 1",

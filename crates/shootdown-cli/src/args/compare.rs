@@ -231,25 +231,28 @@ pub struct SweepArgs {
 /// Arguments of `scoreboard`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    shootdown scoreboard --quick                    the workloads that flushes decide, few thread counts\n  \
+    shootdown scoreboard                            some minutes: the workloads that flushes decide\n  \
     shootdown scoreboard --evidence                 the cells of the published tables, and no others\n  \
     shootdown scoreboard --on milan-72,turin-2p     two machines, with and without broadcast\n  \
     shootdown scoreboard --json | jq '.requirements[] | select(.met | not)'")]
+#[command(mut_arg("virtual_ms", |virtual_ms| virtual_ms.help(
+    "Virtual milliseconds to measure per run [default: 2; with --long 4; with --evidence 30, unless a row gives its own]")))]
 pub struct ScoreboardArgs {
     /// Machine models: names as in `shootdown list`, or paths of .toml files [default: all]
     #[arg(long, value_name = "M,M,..", value_delimiter = ',')]
     pub on: Option<Vec<String>>,
 
-    /// Workloads, as in `shootdown list` [default: all]
+    /// Workloads, as in `shootdown list` [default: those that flushes decide, tlb_flush2, tlb_shared, madvise_spin and
+    /// context_switch; with --long all]
     #[arg(long, value_name = "W,W,..", value_delimiter = ',')]
     pub workloads: Option<Vec<String>>,
 
-    /// Fewer workloads and thread counts, shorter runs
+    /// All workloads, more thread counts, longer runs: hours
     #[arg(long)]
-    pub quick: bool,
+    pub long: bool,
 
     /// The machines, workloads and thread counts of the published tables, as `shootdown evidence` runs them
-    #[arg(long, conflicts_with_all = ["on", "workloads", "quick"])]
+    #[arg(long, conflicts_with_all = ["on", "workloads", "long"])]
     pub evidence: bool,
 
     /// Show every cell, not the worst only

@@ -41,14 +41,14 @@ use requirements::Requirement;
 
 /// Excluded from the comparison: the limit, the control, a relaxed contract, and settings for processors with errata.
 const NOT_TO_BEAT: [&str; 5] = ["ideal", "none", "deferred", "never-broadcast", "broadcast+ipi"];
-/// Default virtual milliseconds per run; shorter with `--quick`.
-const VIRTUAL_MS: f64 = 4.0;
-const QUICK_MS: f64 = 2.0;
-/// Thread counts in addition to all CPUs.
-const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-const QUICK_THREADS: [usize; 4] = [1, 2, 8, 16];
-/// Workloads in which flushes decide the rate.
-const QUICK_WORKLOADS: [&str; 4] = ["tlb_flush2", "tlb_shared", "madvise_spin", "context_switch"];
+/// Default virtual milliseconds per run, and with `--long`.
+const VIRTUAL_MS: f64 = 2.0;
+const LONG_MS: f64 = 4.0;
+/// Thread counts in addition to all CPUs, and with `--long`.
+const THREADS: [usize; 4] = [1, 2, 8, 16];
+const LONG_THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Workloads in which flushes decide the rate: those that are run without `--long`.
+const WORKLOADS: [&str; 4] = ["tlb_flush2", "tlb_shared", "madvise_spin", "context_switch"];
 /// A setting of published rows under which flushes take 0.2 % of the CPU time at most: designs differ by chance alone.
 const HARDLY_FLUSHES: &str = "workload.madvise_stress.all_advice=1";
 /// Machines with more CPUs are limited to this many threads, so that a run takes minutes.
@@ -295,11 +295,13 @@ fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>
     };
     let workloads: Vec<String> = match &args.workloads {
         Some(names) => each_once(names),
-        None if args.quick => QUICK_WORKLOADS.map(str::to_string).to_vec(),
-        None => catalog::workloads().map(|workload| workload.name.to_string()).collect(),
+        None if args.long => catalog::workloads().map(|workload| workload.name.to_string()).collect(),
+        None => WORKLOADS.map(str::to_string).to_vec(),
     };
-    let counts: &[usize] = if args.quick { &QUICK_THREADS } else { &THREADS };
-    let default_ms = if args.quick { QUICK_MS } else { VIRTUAL_MS };
+    let (counts, default_ms): (&[usize], _) = match args.long {
+        true => (&LONG_THREADS, LONG_MS),
+        false => (&THREADS, VIRTUAL_MS),
+    };
     let (mut plans, mut left_out) = (Vec::new(), Vec::new());
     for name in &names {
         let model = Model::find(name).map_err(|error| input(error.to_string()))?;

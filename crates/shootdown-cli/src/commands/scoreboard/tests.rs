@@ -17,7 +17,7 @@ fn of(line: &str) -> (Vec<Plan>, Vec<LeftOut>) {
 
 #[test]
 fn all_thread_counts_are_run_with_and_without_broadcast() {
-    let (plans, left_out) = of("--on milan-72 --workloads tlb_flush2");
+    let (plans, left_out) = of("--long --on milan-72 --workloads tlb_flush2");
     let threads: Vec<usize> = plans.iter().map(|plan| plan.place.threads).collect();
     let once = [1, 2, 4, 8, 16, 32, 64, 72];
     assert_eq!(threads, [once, once].concat());
@@ -28,16 +28,16 @@ fn all_thread_counts_are_run_with_and_without_broadcast() {
 #[test]
 fn cells_are_unique() {
     let places = |line: &str| of(line).0.into_iter().map(|plan| plan.place).collect::<Vec<_>>();
-    let once = places("--quick --on milan-72,gup-64");
+    let once = places("--on milan-72,gup-64");
     assert_eq!(
         once,
         places(
-            "--quick --on milan-72,gup-64,milan-72 \
+            "--on milan-72,gup-64,milan-72 \
              --workloads tlb_flush2,tlb_shared,tlb_flush2,madvise_spin,context_switch"
         )
     );
     // Nor do the models load by themselves.
-    let all = places("--quick");
+    let all = places("");
     for (index, place) in all.iter().enumerate() {
         assert!(!all[..index].contains(place), "{place}");
     }
@@ -106,7 +106,7 @@ fn unrunnable_cell_is_listed_with_the_reason() {
 
 #[test]
 fn cell_with_a_preset_ahead_is_measured_again_with_new_seeds() {
-    let (plans, _) = of("--on milan-72 --workloads tlb_flush2 --quick --virtual-ms 3");
+    let (plans, _) = of("--on milan-72 --workloads tlb_flush2 --virtual-ms 3");
     let fake = |spec: &RunSpec| {
         let ahead = spec.design == "broadcast" && spec.threads == 8;
         let rate = match &*spec.design {
@@ -155,7 +155,7 @@ fn rounds_use_distinct_seeds() {
 
 #[test]
 fn failed_runs_set_the_exit_status() {
-    let line = args("--on milan-72 --workloads tlb_flush2 --quick");
+    let line = args("--on milan-72 --workloads tlb_flush2");
     let run = |fake: Fake| command(&line, &fake, &AtomicBool::new(false));
     assert_eq!(run(Fake::default()), Ok(SUCCESS));
     let failing = Fake {
