@@ -236,7 +236,8 @@ pub struct SweepArgs {
     shootdown scoreboard --on milan-72,turin-2p     two machines, with and without broadcast\n  \
     shootdown scoreboard --json | jq '.requirements[] | select(.met | not)'")]
 #[command(mut_arg("virtual_ms", |virtual_ms| virtual_ms.help(
-    "Virtual milliseconds to measure per run [default: 2; with --long 4; with --evidence 30, unless a row gives its own]")))]
+    "Virtual milliseconds to measure per run [default: 2; with --long 4; with --evidence 30, unless a row gives its \
+    own]")))]
 pub struct ScoreboardArgs {
     /// Machine models: names as in `shootdown list`, or paths of .toml files [default: all]
     #[arg(long, value_name = "M,M,..", value_delimiter = ',')]
