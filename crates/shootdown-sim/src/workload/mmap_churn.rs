@@ -3,7 +3,7 @@
 //!
 //! The kernel chooses the address: the first of some places that is free, so that places in quarantine are passed over.
 //! `pages_per_call` is the number of pages of a region; `calls_per_flush` regions are mapped and written, then unmapped
-//! in one call with one flush. A region is one operation.
+//! in one call with one flush. A region is one operation. After each call it reads `pages_in_use` pages of other memory.
 //!
 //! Another page stays mapped under each table, as a program's other memory does, so that unmapping frees no table.
 
@@ -69,14 +69,15 @@ pub(super) fn span(parameters: &Parameters) -> u64 {
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     let (system, process) = (&*thread.system, &*thread.process);
-    let (bytes, span) = (region(&thread.parameters), regions_span(&thread.parameters));
-    let base = USER_BASE + thread.index as u64 * self::span(&thread.parameters);
-    let in_use = (0..thread.parameters.count(&PAGES_IN_USE)).map(|page| base + span + page * PAGE);
-    if thread.parameters.count(&PAGES_IN_USE) > 0 {
-        system.map(process, base + span, thread.parameters.count(&PAGES_IN_USE) * PAGE);
+    let (bytes, regions_span) = (region(&thread.parameters), regions_span(&thread.parameters));
+    let base = USER_BASE + thread.index as u64 * span(&thread.parameters);
+    let pages_in_use = thread.parameters.count(&PAGES_IN_USE);
+    let in_use = (0..pages_in_use).map(|page| base + regions_span + page * PAGE);
+    if pages_in_use > 0 {
+        system.map(process, base + regions_span, pages_in_use * PAGE);
         in_use.clone().for_each(|va| system.touch(process, va, Access::Write));
     }
-    let tables = (0..span / TABLE).map(move |table| base + table * TABLE);
+    let tables = (0..regions_span / TABLE).map(move |table| base + table * TABLE);
     tables.clone().for_each(|table| system.map(process, table, PAGE));
     let places = tables.flat_map(|table| (1..TABLE / bytes).map(move |place| table + place * bytes));
     let at_once = thread.parameters.count(&CALLS_PER_FLUSH);

@@ -22,7 +22,7 @@ const THREADS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 72];
 /// The designs whose curves are checked.
 const DESIGNS: [&str; 2] = ["ipi", "broadcast"];
 
-/// The release of Linux that E1 and E2 were measured on. Most of the runs are then those of rows.
+/// The release of Linux that E1 and E2 were measured on: where they have a row, its run is this one's.
 const KERNEL: &str = "6.13";
 
 /// Threads of the two unmodified variants of E2.
