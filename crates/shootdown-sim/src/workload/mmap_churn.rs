@@ -3,7 +3,8 @@
 //!
 //! The kernel chooses the address: the first of some places that is free, so that places in quarantine are passed over.
 //! `pages_per_call` is the number of pages of a region; `calls_per_flush` regions are mapped and written, then unmapped
-//! in one call with one flush. A region is one operation. After each call it reads `pages_in_use` pages of other memory.
+//! in one call with one flush. A region is one operation. After each call it reads `pages_in_use` pages of other
+//! memory.
 //!
 //! Another page stays mapped under each table, as a program's other memory does, so that unmapping frees no table.
 

@@ -184,7 +184,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Answer::Current
     }
 
-    /// For a flush during demotion: slots read the log.
+    /// Writes a flush that CPUs on slots catch up with to the log, if the design has one.
     pub(crate) fn log_if_kept(&self, space: &Space<K::Facade, W>, generation: u64, range: &Range) {
         if self.policy().requests == Requests::Log {
             space.log.append(generation, range);

@@ -155,6 +155,20 @@ fn two_page_sizes_cost_two_invalidations_per_cpu() {
 }
 
 #[test]
+fn pages_of_a_batch_are_not_logged_unlike_those_of_a_gather() {
+    let (engine, space) = two(LOG);
+    EVENTS.take();
+    on(0, || {
+        let mut batch = engine.batch();
+        batch.add(space, page(0x1000, Stride::Size4K));
+        let _done = batch.finish();
+    });
+    let whole = EVENTS.take().into_iter().any(|event| event == Event::CaughtUpWhole);
+    assert!(whole, "a page was read from the log");
+    ON_WAIT.set(None);
+}
+
+#[test]
 fn full_gather_flushes_before_the_next_frame() {
     let (engine, space) = two(LOG);
     on(0, || {
