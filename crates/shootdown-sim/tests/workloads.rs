@@ -240,17 +240,18 @@ fn whole_tags_are_flushed_cheaply_only_where_little_memory_is_in_use() {
 }
 
 /// The shorter warm-up of processes that stay apart is long enough: the window that follows it sees the same rate as a
-/// longer one.
+/// later one. After two thirds of it the rate is still 0.6 % too low.
 #[test]
 fn processes_that_stay_apart_are_warm_when_the_window_opens() {
     let rate = |ms| {
         let parameters = Parameters::default().with("workload.tlb_flush3.process_threads", 1.0);
         let spec = RunSpec {
+            machine: Arc::new(Model::find("sapphire-224").unwrap()),
             virtual_ms: Some(ms),
-            ..spec("tlb_flush3", "ipi-trim", 72, parameters.unwrap())
+            ..spec("tlb_flush3", "ipi-trim", 192, parameters.unwrap())
         };
         run(&spec, &mut |_| true).unwrap().ops_per_s
     };
-    let (early, long) = (rate(0.5), rate(5.0));
+    let (early, long) = (rate(0.5), rate(2.0));
     assert!((early / long - 1.0).abs() < 0.005, "{early} {long}");
 }

@@ -6,8 +6,8 @@
 //! [`Engine::flush_pending`] first (regressions 33 and 34).
 //!
 //! Such pages are not written to the flush log, so a CPU that catches up with them flushes its whole tag. An entry
-//! costs a locked operation and two stores for each page. Tried by hand: with it the workload `reclaim` is 1 to 14 %
-//! slower on 2 to 72 CPUs of four machines.
+//! costs a locked operation and two stores for each page. Tried by hand: with it the workload `reclaim` is up to 14 %
+//! slower in 14 cells of five machines (1 to 72 CPUs), and in none faster by more than 0.5 %.
 
 use crate::cpuset::CpuMask;
 use crate::design::{Free, Reach};
@@ -24,6 +24,8 @@ use core::sync::atomic::Ordering;
 const HELD: usize = 16;
 
 /// A batch being collected. Dropping it finishes it: what was unmapped is flushed, and the proof is lost.
+///
+/// A CPU that [`finish`](Self::finish) interrupts flushes its whole tag, not page by page.
 #[must_use = "finish the batch to get the proof that allows freeing"]
 pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
     engine: &'e Engine<'k, K, W>,
