@@ -72,7 +72,7 @@
 /**
  * Words of a batch.
  */
-#define SHOOTDOWN_BATCH_WORDS (57 + SHOOTDOWN_CPU_WORDS)
+#define SHOOTDOWN_BATCH_WORDS (65 + SHOOTDOWN_CPU_WORDS)
 
 /**
  * Words of a walk.

@@ -11,7 +11,7 @@ use shootdown::Batch;
 type CBatch = Batch<'static, 'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 
 /// Words of a batch.
-pub const SHOOTDOWN_BATCH_WORDS: usize = 57 + SHOOTDOWN_CPU_WORDS;
+pub const SHOOTDOWN_BATCH_WORDS: usize = 65 + SHOOTDOWN_CPU_WORDS;
 
 /// Index of the word that is 1 from the beginning of a batch to its end, and then 0.
 const BEGUN: usize = SHOOTDOWN_BATCH_WORDS - 1;

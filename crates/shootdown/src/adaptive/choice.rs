@@ -6,16 +6,13 @@
 use crate::adaptive::costs::{Costs, EXPLORE_ONE_IN, Interrupts, ewma};
 use crate::cpuset::CpuMask;
 use crate::engine::Engine;
+use crate::flush::any_tag::{ANY_TAG_INSTRUCTIONS, UnderAnyTag};
 use crate::hooks::{Broadcast, Event, Kernel, Way};
 use crate::range::Range;
 use crate::space::Space;
 
 /// Cost ratio above which exploration becomes rarer, see [`EXPLORE_ONE_IN`].
 const EXPLORE_AT_MOST: u64 = 8;
-
-/// Most instructions for which a range is still broadcast under every tag. A longer broadcast invalidates too much of
-/// other spaces.
-const ANY_TAG_INSTRUCTIONS: u64 = 4;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// The present cost estimates. Any context.
@@ -75,32 +72,71 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         }
         rather
-            && self.broadcasts_any_tag()
             && self
-                .page_limit(range)
-                .is_some_and(|most| range.strides() <= ANY_TAG_INSTRUCTIONS * u64::from(most))
+                .any_tag_instructions(range)
+                .is_some_and(|instructions| instructions <= ANY_TAG_INSTRUCTIONS)
     }
 
-    /// Invalidates `range` on every CPU under every tag, without knowing the tags. Pinned.
+    /// The ranges of a batch, if they should be broadcast under every tag and not sent by interrupts to `targets`: by
+    /// the threshold, as a flush that is no sample.
+    pub(crate) fn prefer_broadcast_of<'r>(&self, ranges: &'r UnderAnyTag, targets: &CpuMask<W>) -> Option<&'r [Range]> {
+        let ranges = ranges.ranges()?;
+        // The threshold is one target at least.
+        (targets.len() as u64 >= self.costs.broadcast_from()).then_some(ranges)
+    }
+
+    /// Whether batches may be broadcast under every tag.
+    #[inline]
+    pub(crate) fn broadcasts_batches(&self) -> bool {
+        // An early synchronisation proves nothing.
+        self.policy().reach.is_adaptive() && self.broadcasts_any_tag() && !self.machine().errata.interrupt_too
+    }
+
+    /// The number of instructions that broadcast `range` of `space` under every tag. `None` if it is to be sent by
+    /// interrupts to its `targets`, whatever else a batch holds.
+    pub(crate) fn instructions_in_batch(
+        &self,
+        space: &Space<K::Facade, W>,
+        targets: &CpuMask<W>,
+        range: &Range,
+    ) -> Option<usize> {
+        self.any_tag_instructions(range)
+            .filter(|_| self.may_broadcast(space, targets.len() as u64))
+    }
+
+    /// The number of instructions that broadcast `range` under every tag, if that is possible.
+    fn any_tag_instructions(&self, range: &Range) -> Option<usize> {
+        let most = self.page_limit(range).filter(|_| self.broadcasts_any_tag())?;
+        Some(range.strides().div_ceil(u64::from(most)) as usize)
+    }
+
+    /// Invalidates `ranges` on every CPU under every tag, without knowing the tags, in place of interrupts to so many
+    /// `targets`. Pinned.
     #[inline(never)]
-    pub(crate) fn broadcast_any_tag(&self, range: &Range) {
-        let Some(most) = self.page_limit(range) else {
-            unreachable!("`prefer_broadcast` looked at the range")
-        };
-        self.broadcast_complete(|| {
-            let mut instructions = 0;
-            for (address, count) in range.chunks(most) {
-                self.kernel.broadcast(Broadcast::Kernel {
-                    address,
-                    stride: range.stride(),
-                    count,
-                    // More than is needed, and what its costs were measured with.
-                    leaf_only: false,
-                });
-                instructions += 1;
-            }
-            instructions
+    pub(crate) fn broadcast_any_tag(&self, ranges: &[Range], targets: usize) {
+        self.kernel.event(Event::Chose {
+            way: Way::Broadcast,
+            targets: targets as u32,
         });
+        self.broadcast_complete(|| ranges.iter().map(|range| self.issue_any_tag(range)).sum());
+    }
+
+    fn issue_any_tag(&self, range: &Range) -> u32 {
+        let Some(most) = self.page_limit(range) else {
+            unreachable!("`any_tag_instructions` looked at the range")
+        };
+        let mut instructions = 0;
+        for (address, count) in range.chunks(most) {
+            self.kernel.broadcast(Broadcast::Kernel {
+                address,
+                stride: range.stride(),
+                count,
+                // More than is needed, and what its costs were measured with.
+                leaf_only: false,
+            });
+            instructions += 1;
+        }
+        instructions
     }
 
     /// Records a measurement: a request went `way`, to `targets` CPUs, and took `took` ns.

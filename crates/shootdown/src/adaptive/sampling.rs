@@ -77,6 +77,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         is_sample
     }
 
+    /// Whether one of the next `requests` of `space` is a sample. After a batch no tag is considered, so a space whose
+    /// gathers are all batches would never get one. Another CPU's request may come first: then that one is the sample.
+    pub(crate) fn is_sample_due(&self, space: &Space<K::Facade, W>, requests: usize) -> bool {
+        if self.is_uncounted(space) {
+            let pin = self.pinned();
+            return self.is_sample_under_tag(pin.cpu);
+        }
+        let next = space.log.generation.load(Ordering::Relaxed) + 1;
+        (next..next + requests as u64).any(|generation| self.sample(generation).is_some())
+    }
+
     /// Counts a request of `me` that takes no generation, where requests are sampled. Returns its number. Pinned.
     fn count_under_tag(&self, me: CpuId) -> u64 {
         if !self.policy().reach.is_adaptive() {

@@ -1,7 +1,8 @@
 //! Batches: many changes in many spaces, one request (rules 8 and 9).
 //!
 //! Page reclaim unmaps scattered pages. Each [`add`](Batch::add) increments that space's generation and collects
-//! targets. [`finish`](Batch::finish) interrupts all of them once, with a request that names no space. Until then every
+//! targets. [`finish`](Batch::finish) interrupts all of them once, with a request that names no space. Where reach is
+//! adaptive, and the ranges are few, it broadcasts them under every tag instead, as a flush would. Until then every
 //! space in the batch is marked *flush pending*, and code that relies on one of its cleared entries must call
 //! [`Engine::flush_pending`] first (regressions 33 and 34).
 //!
@@ -11,10 +12,11 @@
 
 use crate::cpuset::CpuMask;
 use crate::design::{Free, Reach};
-use crate::engine::Engine;
+use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
+use crate::flush::any_tag::UnderAnyTag;
 use crate::flush::token::{Flushed, SEVERAL};
-use crate::hooks::{Event, Kernel, Tag};
+use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
 use crate::transport::request::Asked;
@@ -32,6 +34,8 @@ pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
     targets: CpuMask<W>,
     broadcasts: [(Tag, Range); HELD],
     held: usize,
+    /// What targets on slots are interrupted for.
+    on_slots: UnderAnyTag,
     empty: bool,
     /// The last ticket of the notifications to secondary TLBs.
     secondary: u64,
@@ -61,6 +65,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             targets: CpuMask::EMPTY,
             broadcasts: [(Tag(0), Range::WHOLE); HELD],
             held: 0,
+            on_slots: UnderAnyTag::NONE,
             empty: true,
             secondary: 0,
             tables: false,
@@ -120,14 +125,16 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 if !self.marks {
                     engine.log_if_kept(space, generation, &range);
                 }
-                self.targets.union_with(&engine.targets(space, range.tables(), pin.cpu));
+                self.add_on_slots(space, range, pin.cpu);
             }
             Mode::System(tag) => self.hold(tag, range),
             Mode::Transition(tag) => {
+                self.on_slots.refuse();
                 self.hold(tag, range);
                 self.targets.union_with(&engine.stragglers(space, pin.cpu, false));
             }
             Mode::Demoting(tag) => {
+                self.on_slots.refuse();
                 self.hold(tag, range);
                 let (targets, _) = engine.demotion_targets(space, &range, pin.cpu);
                 self.targets.union_with(&targets);
@@ -148,6 +155,18 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.secondary = engine.notify_secondary(space, &range).max(self.secondary);
         // The CPU that adds may differ from the one that finishes.
         self.targets.insert(engine.kernel.cpu());
+    }
+
+    fn add_on_slots(&mut self, space: &Space<K::Facade, W>, range: Range, me: CpuId) {
+        let engine = self.engine;
+        let targets = engine.targets(space, range.tables(), me);
+        // This CPU, too, is a target if the batch is finished on another.
+        let concerns_any = || !targets.is_empty() || engine.cpus[me].own_state().id() == space.id;
+        if engine.broadcasts_batches() && concerns_any() {
+            let instructions = engine.instructions_in_batch(space, &targets, &range);
+            self.on_slots.add(range, instructions);
+        }
+        self.targets.union_with(&targets);
     }
 
     fn hold(&mut self, tag: Tag, range: Range) {
@@ -177,8 +196,8 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         drop(pin);
     }
 
-    /// Interrupts all targets and waits. The proof covers every range added, and page-table pages of those that were
-    /// added with tables. Context as for [`Engine::flush`].
+    /// Interrupts all targets, or broadcasts, and waits. The proof covers every range added, and page-table pages of
+    /// those that were added with tables. Context as for [`Engine::flush`].
     pub fn finish(self) -> Flushed {
         let (space, tables) = (self.space.unwrap_or(SEVERAL), self.tables);
         drop(self);
@@ -189,18 +208,41 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         if self.empty {
             return;
         }
+        let mut broadcasts = self.held > 0;
         self.send_held();
         let engine = self.engine;
         let pin = engine.pinned();
         let mut targets = core::mem::take(&mut self.targets);
         targets.remove(pin.cpu);
-        let token = engine.token(0, 0);
-        token.secondary.set(core::mem::take(&mut self.secondary));
+        if let Some(ranges) = engine.prefer_broadcast_of(&self.on_slots, &targets) {
+            engine.broadcast_any_tag(ranges, targets.len());
+            (broadcasts, targets) = (true, CpuMask::EMPTY);
+        }
         let asked = match self.tables {
             true => Asked::ALL_CATCH_UP_WITH_TABLES,
             false => Asked::ALL_CATCH_UP,
         };
-        token.sends(|token| engine.interrupt(token, targets, (asked, Range::WHOLE), pin));
+        if broadcasts && targets.is_empty() {
+            engine.do_own_part(asked, 0, Range::WHOLE);
+            drop(pin);
+            engine.await_secondary(core::mem::take(&mut self.secondary));
+        } else {
+            self.interrupt(targets, asked, pin);
+        }
+    }
+
+    /// Interrupts `targets`, if there are any, and waits. May be a sample.
+    fn interrupt(&mut self, targets: CpuMask<W>, asked: Asked, pin: Pinned<'_, K, W>) {
+        let (engine, me) = (self.engine, pin.cpu);
+        let token = engine.token(0, 0);
+        token.secondary.set(core::mem::take(&mut self.secondary));
+        engine.begin_sample(&token, me);
+        token.sends(|token| {
+            engine.interrupt(token, targets, (asked, Range::WHOLE), pin);
+            if engine.is_timed(token) {
+                token.timer.pause(engine.kernel.now_ns());
+            }
+        });
         token.wait_in_place();
     }
 }

@@ -122,7 +122,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             [range] => return Some(self.flush_one(space, *range)),
             _ => {}
         }
-        if self.policy().requests == Requests::Log {
+        if self.policy().requests == Requests::Log && !self.is_sample_due(space, ranges.len()) {
             // One request: targets catch up with all of them from the log.
             let mut batch = self.batch_unmarked();
             ranges.iter().for_each(|range| batch.add(space, *range));
@@ -132,7 +132,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 false => Proof::Pages(flushed),
             });
         }
-        // A request holds one range, and a CPU that is two generations behind flushes its whole tag.
+        // A request holds one range, and a CPU that is two generations behind flushes its whole tag. A sample is of one
+        // range, too.
         ranges.iter().fold(None, |proof, range| {
             let next = self.flush_one(space, *range);
             match proof {

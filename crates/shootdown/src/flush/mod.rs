@@ -9,6 +9,7 @@
 //!   token.rs     the wait, and the proof            deferred.rs      unmaps that interrupt no CPU
 //!   straight.rs  the common flush of a space on     under_tag.rs     flushes that take no generation
 //!                slots, at one other CPU at most    state.rs         what flushes keep
+//!   any_tag.rs   what a batch may broadcast
 //! ```
 //!
 //! # Invariants
@@ -71,6 +72,7 @@
 //!
 //! `stragglers` has a separate full barrier between the mode and the set, for the same pair with the join.
 
+pub(crate) mod any_tag;
 pub(crate) mod batch;
 pub(crate) mod deferred;
 pub(crate) mod gather;
@@ -88,7 +90,7 @@ use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::state::Straight;
 use crate::flush::token::{Flushed, Token};
-use crate::hooks::{CpuId, Event, Kernel, Way};
+use crate::hooks::{CpuId, Kernel};
 use crate::range::Range;
 use crate::space::{Mode, Space};
 use crate::transport::request::Asked;
@@ -360,11 +362,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     fn send_under_any_tag(&self, token: &Token<'_, 'k, K, W>, space: &Space<K::Facade, W>, range: Range) {
         let pin = self.still_pinned();
         let targets = token.targets.replace(CpuMask::EMPTY).len();
-        self.kernel.event(Event::Chose {
-            way: Way::Broadcast,
-            targets: targets as u32,
-        });
-        self.broadcast_any_tag(&range);
+        self.broadcast_any_tag(core::slice::from_ref(&range), targets);
         drop(pin);
         self.sampled_any_tag(token, space, targets);
     }

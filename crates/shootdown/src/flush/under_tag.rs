@@ -98,7 +98,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether `space` seems to be promoted where it can be demoted. Decides only which way a flush tries first: the
     /// mode is read again after the barrier.
     #[inline]
-    pub(super) fn is_uncounted(&self, space: &Space<K::Facade, W>) -> bool {
+    pub(crate) fn is_uncounted(&self, space: &Space<K::Facade, W>) -> bool {
         self.policy().reach.is_adaptive() && Mode::is_kept_fresh(self.mode_word(space, Ordering::Relaxed))
     }
 

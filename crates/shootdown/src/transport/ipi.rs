@@ -64,7 +64,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// The requester's part of a request. Pinned.
     #[inline(always)]
-    pub(super) fn do_own_part(&self, asked: Asked, generation: u64, range: Range) {
+    pub(crate) fn do_own_part(&self, asked: Asked, generation: u64, range: Range) {
         if asked.has_own_part() {
             self.masked(|| self.do_own_part_masked(asked, generation, range));
         }

@@ -2,6 +2,7 @@
 //! to another mode, and how long deferred frames wait. They check the exact sample, flush or nanosecond. The kernel
 //! runs on one host thread, and interrupts are taken at once.
 
+mod batches;
 mod deferral;
 mod demotion;
 mod guards;

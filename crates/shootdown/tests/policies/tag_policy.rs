@@ -4,7 +4,7 @@ use crate::{OnHost, Sys, World, flush, run, space, world};
 use shootdown::{Demotion, Event, Policy, Reach, Requests, Tags};
 
 /// Every flush is a sample.
-const BY_COST: Policy = Policy {
+pub const BY_COST: Policy = Policy {
     tags: Tags::HybridByCost { promote_at: 2 },
     sample_one_in: 1,
     demote_after: 3,
@@ -12,7 +12,7 @@ const BY_COST: Policy = Policy {
 };
 
 /// A space that runs on six CPUs. Interrupting one of them takes 1,000 ns, and a broadcast takes `broadcasts_take`.
-fn on_six(broadcasts_take: u64) -> (&'static World, &'static Sys, &'static OnHost) {
+pub fn on_six(broadcasts_take: u64) -> (&'static World, &'static Sys, &'static OnHost) {
     let (world, engine) = world(BY_COST, 8);
     world.interrupts_take.set(1000);
     world.broadcasts_take.set(broadcasts_take);
@@ -37,7 +37,7 @@ fn in_kernel(world: &World, engine: &Sys, space: &OnHost) {
 }
 
 /// Flushes `flushes` times. Returns how often the space was promoted, and how often demoted for the cost of broadcasts.
-fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize, usize) {
+pub fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize, usize) {
     world.events.take();
     let (mut promoted, mut demoted) = (0, 0);
     for _ in 0..flushes {

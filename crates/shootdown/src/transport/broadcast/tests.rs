@@ -11,7 +11,7 @@ fn long_any_tag_range_is_split_into_broadcasts() {
     });
     AIMED.set(true);
     STEPS.take();
-    engine.broadcast_any_tag(&Range::pages(0x1000, 0x1000 + 20 * 4096, Stride::Size4K));
+    engine.broadcast_any_tag(&[Range::pages(0x1000, 0x1000 + 20 * 4096, Stride::Size4K)], 1);
     AIMED.set(false);
     assert_eq!(STEPS.take(), ["broadcast"; 3]);
 }
