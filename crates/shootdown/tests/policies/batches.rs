@@ -266,6 +266,46 @@ fn batch_that_interrupts_is_a_sample() {
     }
 }
 
+fn gather_two(engine: &Sys, space: &OnHost) {
+    let mut buffer = [0_u64; 4];
+    let mut gather = engine.gather(space, &mut buffer, |_: Freed<'_, u64>| {});
+    gather.changed(Range::page(0x1000));
+    gather.changed(Range::page(0x100_0000));
+    gather.finish();
+}
+
+/// A gather with a sample is two requests, any other one. Without a tag each range counts, under a tag each gather.
+#[test]
+fn gathers_are_samples_as_often_as_flushes() {
+    let one_in = |policy| Policy {
+        sample_one_in: 16,
+        ..policy
+    };
+    let (world, engine) = world(one_in(ON_SLOTS), 8);
+    world.interrupts_take.set(1000);
+    world.broadcasts_take.set(50_000);
+    engine.calibrate();
+    let other = space(engine, 1);
+    run(world, engine, 1..2, other);
+    forget(world);
+    (0..160).for_each(|_| gather_two(engine, other));
+    let requests = world.interrupted().len() + world.synchronised.get() as usize;
+    assert!((179..=181).contains(&requests), "{requests}");
+
+    let (world, engine) = super::world(one_in(BY_COST), 8);
+    world.interrupts_take.set(1000);
+    world.broadcasts_take.set(500);
+    let space = space(engine, 1);
+    run(world, engine, 0..6, space);
+    (0..160).for_each(|_| gather_two(engine, space));
+    assert!(world.saw(|event| *event == Event::Promoted));
+    forget(world);
+    (0..160).for_each(|_| gather_two(engine, space));
+    assert_eq!(world.interrupted(), []);
+    let requests = world.synchronised.get();
+    assert!((169..=171).contains(&requests), "{requests}");
+}
+
 /// A space of which several ranges are unmapped at a time gets a tag and gives it back, as by single flushes.
 #[test]
 fn gathers_of_two_ranges_are_samples() {
@@ -279,15 +319,10 @@ fn gathers_of_two_ranges_are_samples() {
         world.broadcasts_take.set(500);
         let space = space(engine, 1);
         run(world, engine, 0..6, space);
-        let mut buffer = [0_u64; 4];
-        let mut gathers_until = |happens: fn(&Event) -> bool| {
+        let gathers_until = |happens: fn(&Event) -> bool| {
             world.events.take();
             (1..=400).find(|_| {
-                let mut gather = engine.gather(space, &mut buffer, |_: Freed<'_, u64>| {});
-                for address in [0x1000, 0x100_0000] {
-                    gather.changed(Range::page(address));
-                }
-                gather.finish();
+                gather_two(engine, space);
                 world.saw(happens)
             })
         };
