@@ -77,12 +77,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 .is_some_and(|instructions| instructions <= ANY_TAG_INSTRUCTIONS)
     }
 
-    /// The ranges of a batch, if they should be broadcast under every tag and not sent by interrupts to `targets`: by
-    /// the threshold, as a flush that is no sample.
+    /// The ranges of a batch, if they should be broadcast under every tag and not sent by interrupts to `targets`: from
+    /// the threshold of a flush that is no sample, and if each instruction is expected to take as long as a broadcast
+    /// alone.
     pub(crate) fn prefer_broadcast_of<'r>(&self, ranges: &'r UnderAnyTag, targets: &CpuMask<W>) -> Option<&'r [Range]> {
-        let ranges = ranges.ranges()?;
+        let (ranges, instructions) = ranges.ranges()?;
+        let targets = targets.len() as u64;
         // The threshold is one target at least.
-        (targets.len() as u64 >= self.costs.broadcast_from()).then_some(ranges)
+        if targets < self.costs.broadcast_from() {
+            return None;
+        }
+        let costs = self.weighed(self.costs.load());
+        let cheaper = costs.broadcast_ns.saturating_mul(instructions as u64) <= costs.disturbance_ns(targets);
+        (instructions == 1 || cheaper).then_some(ranges)
     }
 
     /// Whether batches may be broadcast under every tag.

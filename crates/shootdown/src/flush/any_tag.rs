@@ -37,9 +37,9 @@ impl UnderAnyTag {
         self.instructions = Self::REFUSED;
     }
 
-    /// All ranges, if there are any and they can be broadcast.
-    pub(crate) fn ranges(&self) -> Option<&[Range]> {
+    /// All ranges and the number of instructions, if there are any ranges and they can be broadcast.
+    pub(crate) fn ranges(&self) -> Option<(&[Range], usize)> {
         let can = self.len > 0 && self.instructions <= ANY_TAG_INSTRUCTIONS;
-        can.then_some(&self.ranges[..self.len])
+        can.then_some((&self.ranges[..self.len], self.instructions))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Page reclaim unmaps scattered pages. Each [`add`](Batch::add) increments that space's generation and collects
 //! targets. [`finish`](Batch::finish) interrupts all of them once, with a request that names no space. Where reach is
-//! adaptive, and the ranges are few, it broadcasts them under every tag instead, as a flush would. Until then every
+//! adaptive, and a few broadcasts under every tag are expected to cost less, it issues those instead. Until then every
 //! space in the batch is marked *flush pending*, and code that relies on one of its cleared entries must call
 //! [`Engine::flush_pending`] first (regressions 33 and 34).
 //!

@@ -89,7 +89,7 @@ fn instructions_are_counted_not_ranges() {
         (vec![Range::page(0x1000), Range::WHOLE], None),
         (vec![Range::WHOLE, Range::page(0x1000)], None),
     ] {
-        let (world, engine, space) = on_others(1, 500);
+        let (world, engine, space) = on_others(2, 500);
         batch(engine, space, ranges.iter().copied());
         assert_eq!(broadcasts(world), expected, "{ranges:?}");
         if let [range] = ranges[..] {
@@ -123,16 +123,53 @@ fn batch_is_broadcast_from_the_threshold_of_a_flush() {
         flush(engine, space);
         assert_eq!(broadcasts(world), expected, "as a flush");
     }
-    // Two spaces have three targets together.
-    let (world, engine, one) = on_others(2, 2300);
+}
+
+/// Each instruction counts as much as a broadcast alone. One target costs 1,500 ns, and each further one 500 ns.
+#[test]
+fn several_broadcasts_must_cost_less_than_interrupts() {
+    for (targets, count, cheaper) in [
+        (1, 1, true),
+        (1, 2, false),
+        (2, 2, true),
+        (3, 3, false),
+        (4, 3, true),
+        (5, 4, false),
+        (6, 4, true),
+    ] {
+        let (world, engine, space) = on_others(targets, 1000);
+        batch(engine, space, pages(count));
+        let expected = cheaper.then_some(count as u32);
+        assert_eq!(broadcasts(world), expected, "{count} pages, {targets} targets");
+    }
+    // Two spaces have two targets together.
+    let (world, engine, one) = on_others(1, 1000);
     let other = space(engine, 2);
-    run(world, engine, 3..4, other);
+    run(world, engine, 2..3, other);
     forget(world);
     let mut batch = engine.batch();
     batch.add(one, Range::page(0x1000));
     batch.add(other, Range::page(0x1000));
     let _done = batch.finish();
     assert_eq!(broadcasts(world), Some(2));
+}
+
+/// Where broadcasts are carried out by interrupts, each takes time from every CPU: here 500 ns from seven.
+#[test]
+fn broadcasts_by_interrupts_cost_every_cpu() {
+    for (by_interrupts, expected) in [(false, Some(2)), (true, None)] {
+        let (world, engine) = world(ON_SLOTS, 8);
+        world.by_interrupts.set(by_interrupts);
+        world.interrupts_take.set(1000);
+        world.broadcasts_take.set(10);
+        engine.calibrate();
+        let space = space(engine, 1);
+        run(world, engine, 1..7, space);
+        forget(world);
+        assert!(engine.costs().broadcast_from <= 6);
+        batch(engine, space, pages(2));
+        assert_eq!(broadcasts(world), expected);
+    }
 }
 
 #[test]
