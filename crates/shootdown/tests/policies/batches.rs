@@ -213,9 +213,10 @@ fn own_translations_are_flushed_where_the_others_are_broadcast() {
     run(world, engine, 0..1, space);
     forget(world);
     world.invalidations.set(0);
+    *world.on_invalidation.borrow_mut() = Some(Box::new(|| assert_ne!(world.pins.get(), 0, "it may migrate")));
     batch(engine, space, pages(1));
     assert_eq!(broadcasts(world), Some(1));
-    assert_eq!(world.invalidations.get(), 1);
+    assert_eq!((world.invalidations.get(), world.pins.get()), (1, 0));
 }
 
 #[test]
@@ -233,6 +234,45 @@ fn cpus_of_a_space_that_changes_its_tag_are_interrupted() {
     let _done = batch.finish();
     assert_eq!(world.interrupted(), [1, 2, 3, 4, 5]);
     assert_eq!(world.broadcasts.get(), 1, "under the tag");
+}
+
+#[test]
+fn cpus_of_a_space_that_loses_its_tag_are_interrupted() {
+    let (world, engine) = world(crate::promotion::PROMOTED_AT_4, 12);
+    let (one, other) = (crate::promotion::promoted(world, engine, 1), space(engine, 2));
+    run(world, engine, 2..12, other);
+    assert!(crate::promotion::flushes_until_demotion(world, engine, one).is_some());
+    forget(world);
+    let mut batch = engine.batch();
+    batch.add(other, Range::page(0x1000));
+    batch.add(one, Range::page(0x1000));
+    let _done = batch.finish();
+    assert_eq!(world.interrupted(), Vec::from_iter(1..12));
+}
+
+/// The threshold has a margin of a quarter, and a batch with one broadcast goes the way of a flush within it.
+#[test]
+fn single_broadcast_follows_the_threshold() {
+    let every = Policy {
+        sample_one_in: 1,
+        ..ON_SLOTS
+    };
+    let (world, engine) = world(every, 8);
+    world.interrupts_take.set(1000);
+    world.broadcasts_take.set(1400);
+    engine.calibrate();
+    let space = space(engine, 1);
+    run(world, engine, 1..2, space);
+    world.broadcasts_take.set(1700);
+    (0..40).for_each(|_| flush(engine, space));
+    let costs = engine.costs();
+    assert!(
+        costs.broadcast_ns > costs.disturbance_ns(1) && costs.broadcast_from == 1,
+        "{costs:?}"
+    );
+    forget(world);
+    batch(engine, space, pages(1));
+    assert_eq!(broadcasts(world), Some(1));
 }
 
 #[test]

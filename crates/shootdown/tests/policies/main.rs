@@ -50,6 +50,8 @@ struct World {
     /// Called at every invalidation, and at the next broadcast.
     on_invalidation: RefCell<Option<Box<dyn Fn()>>>,
     on_broadcast: RefCell<Option<Box<dyn Fn()>>>,
+    /// Pins that have not ended.
+    pins: Cell<u32>,
     /// Called at the next pin.
     on_pin: RefCell<Option<Box<dyn Fn()>>>,
     /// Called when the next target has been found online: it may go offline now.
@@ -129,7 +131,11 @@ unsafe impl Kernel<1> for &'static World {
         act.iter().for_each(|act| act());
         false
     }
+    fn unpin(&self) {
+        self.pins.set(self.pins.get() - 1);
+    }
     fn pin(&self) {
+        self.pins.set(self.pins.get() + 1);
         let act = self.on_pin.borrow_mut().take();
         act.iter().for_each(|act| act());
     }
@@ -295,6 +301,27 @@ fn request_without_targets_is_never_broadcast() {
     run(world, engine, 1..2, space(engine, 2));
     (0..4000).for_each(|_| flush(engine, one));
     assert_eq!(world.broadcasts.get(), 40);
+}
+
+/// Between the send and the wait the caller does something else.
+#[test]
+fn what_a_caller_does_before_it_waits_is_not_timed() {
+    let design = Policy {
+        sample_one_in: 1,
+        ..Policy::ADAPTIVE
+    };
+    let (world, engine) = world(design, 2);
+    let one = space(engine, 1);
+    run(world, engine, 0..2, one);
+    world.interrupts_take.set(1000);
+    world.broadcasts_take.set(50_000);
+    engine.calibrate();
+    let before = engine.costs();
+    let token = engine.dispatch(one, Range::page(0x1000));
+    world.now.set(world.now.get() + 100_000);
+    let _done = token.wait();
+    assert!(world.saw(|event| matches!(event, Event::Measured { took_ns: 1000, .. })));
+    assert_eq!(engine.costs(), before);
 }
 
 #[test]
