@@ -14,8 +14,8 @@ mod targets;
 mod walks;
 
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Kernel, Local, Native, PerCpu, Policy, Range, Root,
-    Space, Storage, Stride, Tag, Unmapped, Walkers, tag_words,
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Kernel, Local, Native, PerCpu, Policy, Range, Requests,
+    Root, Space, Storage, Stride, Tag, Unmapped, Walkers, Way, tag_words,
 };
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::AtomicU64;
@@ -322,6 +322,35 @@ fn what_a_caller_does_before_it_waits_is_not_timed() {
     let _done = token.wait();
     assert!(world.saw(|event| matches!(event, Event::Measured { took_ns: 1000, .. })));
     assert_eq!(engine.costs(), before);
+}
+
+#[test]
+fn sample_by_interrupts_counts_its_targets() {
+    for requests in [Requests::Log, Requests::PerRequest] {
+        let design = Policy {
+            sample_one_in: 1,
+            requests,
+            ..Policy::ADAPTIVE
+        };
+        let (world, engine) = world(design, 4);
+        let one = space(engine, 1);
+        run(world, engine, 0..4, one);
+        world.interrupts_take.set(1000);
+        world.broadcasts_take.set(50_000);
+        engine.calibrate();
+        flush(engine, one);
+        let measured = |event: &Event| {
+            matches!(
+                event,
+                Event::Measured {
+                    way: Way::Interrupts,
+                    targets: 3,
+                    ..
+                }
+            )
+        };
+        assert!(world.saw(measured), "{requests:?}");
+    }
 }
 
 #[test]
