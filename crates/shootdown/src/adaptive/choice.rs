@@ -77,9 +77,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 .is_some_and(|instructions| instructions <= ANY_TAG_INSTRUCTIONS)
     }
 
-    /// The ranges of a batch, if they should be broadcast under every tag and not sent by interrupts to `targets`: from
-    /// the threshold of a flush that is no sample, and if each instruction is expected to take as long as a broadcast
-    /// alone.
+    /// The ranges of a batch, if they should be broadcast under every tag and not sent by interrupts to `targets`. One
+    /// instruction goes the way of a flush that is no sample. Several must cost less than the interrupts, each as much
+    /// as a broadcast alone.
     pub(crate) fn prefer_broadcast_of<'r>(&self, ranges: &'r UnderAnyTag, targets: &CpuMask<W>) -> Option<&'r [Range]> {
         let (ranges, instructions) = ranges.ranges()?;
         let targets = targets.len() as u64;

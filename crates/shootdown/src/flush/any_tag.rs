@@ -7,11 +7,12 @@ use crate::range::Range;
 /// other spaces.
 pub(crate) const ANY_TAG_INSTRUCTIONS: usize = 4;
 
-/// The ranges of a batch that interrupts are for: they may be broadcast under every tag instead, if they are few.
+/// The ranges of a batch that targets on slots would be interrupted for. If they are few they may be broadcast under
+/// every tag instead.
 pub(crate) struct UnderAnyTag {
     ranges: [Range; ANY_TAG_INSTRUCTIONS],
     len: usize,
-    /// That all ranges take, those that are not kept too. [`REFUSED`](Self::REFUSED) if interrupts are needed.
+    /// What all ranges take, also those that are not kept. [`REFUSED`](Self::REFUSED) if interrupts are needed.
     instructions: usize,
 }
 
