@@ -81,7 +81,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// instruction goes the way of a flush that is no sample. Several must cost less than the interrupts, each as much
     /// as a broadcast alone.
     pub(crate) fn prefer_broadcast_of<'r>(&self, ranges: &'r UnderAnyTag, targets: &CpuMask<W>) -> Option<&'r [Range]> {
-        let (ranges, instructions) = ranges.ranges()?;
+        // Other batches have no ranges. The test lets the compiler remove the rest.
+        let (ranges, instructions) = ranges.ranges().filter(|_| self.policy().reach.is_adaptive())?;
         let targets = targets.len() as u64;
         // The threshold is one target at least.
         if targets < self.costs.broadcast_from() {

@@ -85,7 +85,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return self.is_sample_under_tag(pin.cpu);
         }
         let next = space.log.generation.load(Ordering::Relaxed) + 1;
-        (next..next + requests as u64).any(|generation| self.sample(generation).is_some())
+        self.policy().reach.is_adaptive()
+            && (next..next + requests as u64).any(|generation| self.sample(generation).is_some())
     }
 
     /// Counts a request of `me` that takes no generation, where requests are sampled. Returns its number. Pinned.

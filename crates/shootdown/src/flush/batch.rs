@@ -208,9 +208,10 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         if self.empty {
             return;
         }
-        let mut broadcasts = self.held > 0;
-        self.send_held();
         let engine = self.engine;
+        // Without broadcasts none are held. The test lets the compiler remove what follows from it.
+        let mut broadcasts = engine.broadcasts() && self.held > 0;
+        self.send_held();
         let pin = engine.pinned();
         let mut targets = core::mem::take(&mut self.targets);
         targets.remove(pin.cpu);

@@ -178,6 +178,7 @@ fn batch_without_targets_reaches_no_other_cpu() {
     let idle = space(engine, 2);
     batch(engine, idle, pages(2));
     assert_eq!(broadcasts(world), Some(0));
+    assert!(world.saw(|event| *event == Event::LocalOnly));
 }
 
 /// Its translations are on no other CPU, so they take no room in a batch.
