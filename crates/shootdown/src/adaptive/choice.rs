@@ -7,7 +7,7 @@ use crate::adaptive::costs::{Costs, EXPLORE_ONE_IN, Interrupts, ewma};
 use crate::cpuset::CpuMask;
 use crate::engine::Engine;
 use crate::flush::any_tag::{ANY_TAG_INSTRUCTIONS, UnderAnyTag};
-use crate::hooks::{Broadcast, Event, Kernel, Way};
+use crate::hooks::{Event, Kernel, Way};
 use crate::range::Range;
 use crate::space::Space;
 
@@ -133,18 +133,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let Some(most) = self.page_limit(range) else {
             unreachable!("`any_tag_instructions` looked at the range")
         };
-        let mut instructions = 0;
-        for (address, count) in range.chunks(most) {
-            self.kernel.broadcast(Broadcast::Kernel {
-                address,
-                stride: range.stride(),
-                count,
-                // More than is needed, and what its costs were measured with.
-                leaf_only: false,
-            });
-            instructions += 1;
-        }
-        instructions
+        // The form for page-table pages is more than is needed, and what its costs were measured with.
+        self.issue_kernel(range, most, false)
     }
 
     /// Records a measurement: a request went `way`, to `targets` CPUs, and took `took` ns.

@@ -87,19 +87,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             && range.stride() != Stride::Size1G
             && !self.machine().split
         {
-            self.broadcast_complete(|| {
-                let mut instructions = 0;
-                for (address, count) in range.chunks(most) {
-                    self.kernel.broadcast(Broadcast::Kernel {
-                        address,
-                        stride: range.stride(),
-                        count,
-                        leaf_only: !range.tables(),
-                    });
-                    instructions += 1;
-                }
-                instructions
-            });
+            self.broadcast_complete(|| self.issue_kernel(range, most, !range.tables()));
         } else {
             self.broadcast_complete(|| {
                 self.kernel.broadcast(Broadcast::All);

@@ -184,6 +184,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         instructions
     }
 
+    /// Broadcasts `range` under every tag, so many pages at a time, without waiting. Returns the number of instructions.
+    pub(crate) fn issue_kernel(&self, range: &Range, most: u32, leaf_only: bool) -> u32 {
+        let mut instructions = 0;
+        for (address, count) in range.chunks(most) {
+            self.kernel.broadcast(Broadcast::Kernel {
+                address,
+                stride: range.stride(),
+                count,
+                leaf_only,
+            });
+            instructions += 1;
+        }
+        instructions
+    }
+
     /// Pages per instruction if `range` is flushed in pieces, or fits one; `None` for the whole-tag form. The
     /// instruction has strides of 4 KiB and 2 MiB only.
     pub(crate) fn page_limit(&self, range: &Range) -> Option<u32> {

@@ -12,7 +12,12 @@ const ON_SLOTS: Policy = Policy {
 
 /// CPUs 1 to `targets` run a space. Interrupting one costs 1,000 ns and 500 of its own, a broadcast `broadcasts_take`.
 fn on_others(targets: usize, broadcasts_take: u64) -> (&'static World, &'static Sys, &'static OnHost) {
-    let (world, engine) = world(ON_SLOTS, 8);
+    under(ON_SLOTS, targets, broadcasts_take)
+}
+
+/// The same under another policy.
+fn under(policy: Policy, targets: usize, broadcasts_take: u64) -> (&'static World, &'static Sys, &'static OnHost) {
+    let (world, engine) = world(policy, 8);
     world.interrupts_take.set(1000);
     world.broadcasts_take.set(broadcasts_take);
     engine.calibrate();
@@ -20,6 +25,14 @@ fn on_others(targets: usize, broadcasts_take: u64) -> (&'static World, &'static 
     run(world, engine, 1..1 + targets, space);
     forget(world);
     (world, engine, space)
+}
+
+/// [`ON_SLOTS`]; one request in so many is a sample.
+const fn sampling(one_in: u32) -> Policy {
+    Policy {
+        sample_one_in: one_in,
+        ..ON_SLOTS
+    }
 }
 
 fn forget(world: &World) {
@@ -254,16 +267,7 @@ fn cpus_of_a_space_that_loses_its_tag_are_interrupted() {
 /// The threshold has a margin of a quarter, and a batch with one broadcast goes the way of a flush within it.
 #[test]
 fn single_broadcast_follows_the_threshold() {
-    let every = Policy {
-        sample_one_in: 1,
-        ..ON_SLOTS
-    };
-    let (world, engine) = world(every, 8);
-    world.interrupts_take.set(1000);
-    world.broadcasts_take.set(1400);
-    engine.calibrate();
-    let space = space(engine, 1);
-    run(world, engine, 1..2, space);
+    let (world, engine, space) = under(sampling(1), 1, 1400);
     world.broadcasts_take.set(1700);
     (0..40).for_each(|_| flush(engine, space));
     let costs = engine.costs();
@@ -319,17 +323,8 @@ fn space_that_lost_its_tag_for_its_cost_is_interrupted() {
 /// Interrupts are timed. What several broadcasts take says nothing about one.
 #[test]
 fn batch_that_interrupts_is_a_sample() {
-    let every = Policy {
-        sample_one_in: 1,
-        ..ON_SLOTS
-    };
     for (count, learned) in [(5, true), (2, false)] {
-        let (world, engine) = world(every, 8);
-        world.interrupts_take.set(1000);
-        world.broadcasts_take.set(500);
-        engine.calibrate();
-        let space = space(engine, 1);
-        run(world, engine, 1..2, space);
+        let (world, engine, space) = under(sampling(1), 1, 500);
         world.interrupts_take.set(3000);
         world.broadcasts_take.set(3000);
         let before = engine.costs();
@@ -355,26 +350,16 @@ fn gather_two(engine: &Sys, space: &OnHost) {
 /// A gather with a sample is two requests, any other one. Without a tag each range counts, under a tag each gather.
 #[test]
 fn gathers_are_samples_as_often_as_flushes() {
-    let one_in = |policy| Policy {
-        sample_one_in: 16,
-        ..policy
-    };
-    let (world, engine) = world(one_in(ON_SLOTS), 8);
-    world.interrupts_take.set(1000);
-    world.broadcasts_take.set(50_000);
-    engine.calibrate();
-    let other = space(engine, 1);
-    run(world, engine, 1..2, other);
-    forget(world);
+    let (world, engine, other) = under(sampling(16), 1, 50_000);
     (0..160).for_each(|_| gather_two(engine, other));
     let requests = world.interrupted().len() + world.synchronised.get() as usize;
     assert!((179..=181).contains(&requests), "{requests}");
 
-    let (world, engine) = super::world(one_in(BY_COST), 8);
-    world.interrupts_take.set(1000);
-    world.broadcasts_take.set(500);
-    let space = space(engine, 1);
-    run(world, engine, 0..6, space);
+    let by_cost = Policy {
+        sample_one_in: 16,
+        ..BY_COST
+    };
+    let (world, engine, space) = under(by_cost, 6, 500);
     (0..160).for_each(|_| gather_two(engine, space));
     assert!(world.saw(|event| *event == Event::Promoted));
     forget(world);
