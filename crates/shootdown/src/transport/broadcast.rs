@@ -184,7 +184,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         instructions
     }
 
-    /// Broadcasts `range` under every tag, so many pages at a time, without waiting. Returns the number of instructions.
+    /// Broadcasts `range` under every tag, at most `most` pages at a time, without waiting. Returns the number of
+    /// instructions.
     pub(crate) fn issue_kernel(&self, range: &Range, most: u32, leaf_only: bool) -> u32 {
         let mut instructions = 0;
         for (address, count) in range.chunks(most) {
